@@ -191,6 +191,9 @@ const char *nvllm_build_info(void);
 // Milliseconds that adding a request waits for its structure to be compiled. After that the request is refused.
 #define NVLLM_STRUCTURE_COMPILE_MS 2000
 
+// Messages of one conversation that is given as an array.
+#define NVLLM_MAX_MESSAGES 32768
+
 // Bytes of the JSON of one conversation, and of its options with the tools.
 #define NVLLM_MAX_MESSAGES_BYTES 16777216
 
@@ -643,10 +646,11 @@ typedef enum nvllm_structure {
   NVLLM_STRUCTURE_LARK = 3,
 } nvllm_structure;
 
-// Options of a request. nvllm_request_options_init sets the defaults: greedy decoding without limits.
+// Options of a request. nvllm_request_options_init sets greedy decoding without limits; nvllm_default_options sets what the model
+// recommends.
 //
-// Where a function takes options, NULL means what nvllm_default_options fills in: these defaults with the sampling that the
-// model's generation_config.json recommends.
+// Where a function takes options, NULL means what nvllm_default_options fills in. To change one field of that, call
+// nvllm_default_options first: with nvllm_request_options_init, the change would come with greedy decoding.
 typedef struct nvllm_request_options {
   // sizeof(nvllm_request_options), set by nvllm_request_options_init.
   size_t struct_size;
@@ -746,7 +750,8 @@ typedef struct nvllm_request_options {
   int32_t structure_kind;
 } nvllm_request_options;
 
-// [any] Sets the defaults: nvllm_request_options_init(&options, sizeof options). Writes at most struct_size bytes.
+// [any] Sets the defaults, which are greedy decoding: nvllm_request_options_init(&options, sizeof options). Writes at most struct_size
+// bytes. For the sampling that the model recommends, call nvllm_default_options.
 NVLLM_API
 void nvllm_request_options_init(struct nvllm_request_options *options,
                                 size_t struct_size);
@@ -791,6 +796,48 @@ nvllm_status nvllm_cancel(nvllm_engine *engine,
 
 // [any] As nvllm_cancel, and says in *error why it failed.
 NVLLM_API nvllm_status nvllm_cancel_with_error(nvllm_engine *engine, uint64_t request_id, nvllm_error *error);
+
+/* ---- Conversations: messages in -----------------------------------------
+ * A message is a role and a text. nvllm_add_chat renders a conversation with the model's chat template and queues it;
+ * nvllm_apply_chat_template_messages only renders it. Messages with more than a role and a text, such as calls of tools, are
+ * written as JSON: see nvllm_apply_chat_template.
+ */
+
+// A message of a conversation, of which there are at most NVLLM_MAX_MESSAGES. This struct never grows.
+typedef struct nvllm_message {
+  // Who says it, as the chat template calls them: "system", "user" or "assistant" in most. NUL-terminated UTF-8. Required.
+  const char *role;
+  // What they say. NUL-terminated UTF-8. Required.
+  const char *content;
+} nvllm_message;
+
+// [any] Queues a conversation, to be answered by the model: renders it as nvllm_apply_chat_template_messages does, and queues
+// that prompt as nvllm_add_request does.
+//
+// template_options may be NULL; otherwise it is NUL-terminated JSON: see options_json of nvllm_apply_chat_template. options may
+// be NULL, and so may request_id, which receives the id. To go on, append the answer and the next question to the messages and
+// call again: the prefix cache holds what was computed before.
+NVLLM_API NVLLM_MUST_USE
+nvllm_status nvllm_add_chat(nvllm_engine *engine,
+                            const nvllm_message *messages,
+                            size_t num_messages,
+                            const char *template_options,
+                            const nvllm_request_options *options,
+                            uint64_t *request_id,
+                            nvllm_error *error);
+
+// [any] Renders the prompt of a conversation with the model's chat template, as nvllm_apply_chat_template does.
+//
+// options_json may be NULL; otherwise it is NUL-terminated. The buffer is used as by nvllm_tokenize, with a NUL.
+NVLLM_API NVLLM_MUST_USE
+nvllm_status nvllm_apply_chat_template_messages(const nvllm_engine *engine,
+                                                const nvllm_message *messages,
+                                                size_t num_messages,
+                                                const char *options_json,
+                                                char *text,
+                                                size_t capacity,
+                                                size_t *needed,
+                                                nvllm_error *error);
 
 /* ---- Stepping, and outputs ---------------------------------------------- */
 
@@ -991,10 +1038,37 @@ typedef struct nvllm_progress {
   double decode_tokens_per_s;
   // Microseconds since the call began.
   uint64_t elapsed_us;
+  // Prompt tokens that the engine computed since the call began.
+  uint64_t prompt_tokens;
+  // Tokens that the engine generated since the call began.
+  uint64_t generated_tokens;
 } nvllm_progress;
 
 // Called after every step. progress is valid during the call only. Any return value other than 0 cancels the call.
 typedef int32_t (*nvllm_generate_progress_fn)(const nvllm_progress *progress, void *user_data);
+
+// A prompt of nvllm_generate_prompts: text, tokens or messages, whichever is not NULL. nvllm_prompt_init sets the defaults, which are
+// 0 and NULL, so that `nvllm_prompt prompt = {.struct_size = sizeof prompt, .text = "..."}` does as well.
+typedef struct nvllm_prompt {
+  // sizeof(nvllm_prompt), set by the caller or by nvllm_prompt_init.
+  size_t struct_size;
+  // A text, as the prompt of nvllm_add_request.
+  const char *text;
+  // Length of `text` in bytes. Default 0: up to its NUL.
+  size_t text_len;
+  // Tokens, which are used unchanged.
+  const uint32_t *tokens;
+  // Length of `tokens`.
+  size_t num_tokens;
+  // A conversation, as that of nvllm_add_chat.
+  const nvllm_message *messages;
+  // Length of `messages`.
+  size_t num_messages;
+  // Variables of the chat template for `messages`: NUL-terminated JSON, or NULL. See options_json of nvllm_apply_chat_template.
+  const char *template_options;
+  // How the prompt is completed. NULL means what nvllm_default_options fills in.
+  const nvllm_request_options *options;
+} nvllm_prompt;
 
 // [one] Generates for all prompts, and stores the results in *result: in the order of the prompts, and for each prompt as
 // many as its options' n, in the order of their index.
@@ -1028,6 +1102,22 @@ nvllm_status nvllm_generate_tokens(nvllm_engine *engine,
                                    void *progress_user_data,
                                    nvllm_result **result,
                                    nvllm_error *error);
+
+// [any] Sets the defaults: nvllm_prompt_init(&prompt, sizeof prompt). Writes at most struct_size bytes.
+NVLLM_API void nvllm_prompt_init(nvllm_prompt *prompt, size_t struct_size);
+
+// [one] Generates for all prompts, as nvllm_generate does: prompts is an array of num_prompts structs with one struct_size.
+//
+// If a prompt cannot run, or its options are invalid, its results have NVLLM_FINISH_ERROR and the other prompts continue, even if it
+// is the only one.
+NVLLM_API NVLLM_MUST_USE
+nvllm_status nvllm_generate_prompts(nvllm_engine *engine,
+                                    const nvllm_prompt *prompts,
+                                    size_t num_prompts,
+                                    nvllm_generate_progress_fn progress,
+                                    void *progress_user_data,
+                                    nvllm_result **result,
+                                    nvllm_error *error);
 
 // [any] Returns the number of results: for each prompt its n, or 1 if its n is invalid. 0 for NULL.
 NVLLM_API size_t nvllm_result_count(const nvllm_result *result);

@@ -4,7 +4,7 @@
  *
  * MODEL is a model folder or a GGUF file.
  */
-#include "prompt.h"
+#include "support.h"
 
 #include <math.h>
 

@@ -5,7 +5,7 @@
  * MODEL is a model folder or a GGUF file.
  */
 #define _POSIX_C_SOURCE 200809L
-#include "prompt.h"
+#include "support.h"
 
 #include <errno.h>
 #include <unistd.h>
@@ -104,19 +104,25 @@ static nvllm_engine *open_engine(const struct arguments *arguments) {
 }
 
 /* The options that the model recommends, with the changes that the arguments ask for. */
-static nvllm_result *answer(nvllm_engine *engine, const struct arguments *arguments, char **prompts) {
+static nvllm_result *answer(nvllm_engine *engine, const struct arguments *arguments) {
   nvllm_error error;
   nvllm_result *result;
   nvllm_request_options options;
-  const nvllm_request_options *shared = &options;
   options.struct_size = sizeof options;
   if (nvllm_default_options(engine, &options, &error) != NVLLM_OK) fail("cannot read the model's options", &error);
   options.max_tokens = arguments->max_tokens;
   if (arguments->has_temperature) options.temperature = arguments->temperature;
-  nvllm_status status =
-      nvllm_generate(engine, (const char *const *)prompts, NULL, arguments->num_prompts, &shared, 1,
-                     show_generating, NULL, &result, &error);
+  size_t count = arguments->num_prompts;
+  nvllm_message *questions = allocate(count, sizeof *questions);
+  nvllm_prompt *prompts = allocate(count, sizeof *prompts);
+  for (size_t i = 0; i < count; i++) {
+    questions[i] = (nvllm_message){"user", arguments->prompts[i]};
+    prompts[i] = (nvllm_prompt){.struct_size = sizeof *prompts, .messages = &questions[i], .num_messages = 1, .options = &options};
+  }
+  nvllm_status status = nvllm_generate_prompts(engine, prompts, count, show_generating, NULL, &result, &error);
   end_bar();
+  free(questions);
+  free(prompts);
   if (status != NVLLM_OK) fail("generate", &error);
   return result;
 }
@@ -159,17 +165,12 @@ int main(int argc, char **argv) {
   struct arguments arguments = parse_arguments(argc, argv);
   nvllm_engine *engine = open_engine(&arguments);
 
-  char **prompts = allocate(arguments.num_prompts, sizeof *prompts);
-  for (size_t i = 0; i < arguments.num_prompts; i++) prompts[i] = apply_template(engine, arguments.prompts[i]);
-
-  nvllm_result *result = answer(engine, &arguments, prompts);
+  nvllm_result *result = answer(engine, &arguments);
   int failures = print_answers(result, arguments.prompts);
   flush_output();
   print_speed(engine);
 
   nvllm_result_free(result);
-  for (size_t i = 0; i < arguments.num_prompts; i++) free(prompts[i]);
-  free(prompts);
   nvllm_engine_free(engine);
   return failures > 0;
 }

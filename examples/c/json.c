@@ -6,7 +6,7 @@
  *
  *   json models/demo '{"enum": ["yes", "no"]}' "are you an engine?"
  */
-#include "prompt.h"
+#include "support.h"
 
 static nvllm_engine *open_engine(const char *folder) {
   nvllm_error error;
@@ -18,17 +18,23 @@ static nvllm_engine *open_engine(const char *folder) {
   return engine;
 }
 
-/* All prompts share the schema, so it is compiled once. An invalid schema is refused here with the reason. */
-static nvllm_result *answer(nvllm_engine *engine, const char *schema, char **prompts, size_t num_prompts) {
+/* All prompts share the schema, so it is compiled once. If it is invalid, each of them has the reason. */
+static nvllm_result *answer(nvllm_engine *engine, const char *schema, char **texts, size_t num_texts) {
   nvllm_error error;
   nvllm_result *result;
   nvllm_request_options options;
-  const nvllm_request_options *shared = &options;
   nvllm_request_options_init(&options, sizeof options);
   options.structure_kind = NVLLM_STRUCTURE_JSON_SCHEMA;
   options.structure = schema;
-  nvllm_status status = nvllm_generate(engine, (const char *const *)prompts, NULL, num_prompts, &shared, 1, NULL, NULL,
-                                       &result, &error);
+  nvllm_message *questions = allocate(num_texts, sizeof *questions);
+  nvllm_prompt *prompts = allocate(num_texts, sizeof *prompts);
+  for (size_t i = 0; i < num_texts; i++) {
+    questions[i] = (nvllm_message){"user", texts[i]};
+    prompts[i] = (nvllm_prompt){.struct_size = sizeof *prompts, .messages = &questions[i], .num_messages = 1, .options = &options};
+  }
+  nvllm_status status = nvllm_generate_prompts(engine, prompts, num_texts, NULL, NULL, &result, &error);
+  free(questions);
+  free(prompts);
   if (status != NVLLM_OK) fail("generate", &error);
   return result;
 }
@@ -60,17 +66,11 @@ int main(int argc, char **argv) {
     return 2;
   }
   nvllm_engine *engine = open_engine(argv[1]);
-  size_t num_prompts = (size_t)(argc - 3);
-  char **prompts = allocate(num_prompts, sizeof *prompts);
-  for (size_t i = 0; i < num_prompts; i++) prompts[i] = apply_template(engine, argv[3 + i]);
-
-  nvllm_result *result = answer(engine, argv[2], prompts, num_prompts);
+  nvllm_result *result = answer(engine, argv[2], argv + 3, (size_t)(argc - 3));
   int failures = print_answers(result);
   flush_output();
 
   nvllm_result_free(result);
-  for (size_t i = 0; i < num_prompts; i++) free(prompts[i]);
-  free(prompts);
   nvllm_engine_free(engine);
   return failures > 0;
 }

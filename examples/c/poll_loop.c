@@ -7,7 +7,7 @@
  * Each line is a prompt, and all of them run at once. A completion is printed with its line number when it is complete.
  */
 #define _POSIX_C_SOURCE 200809L
-#include "prompt.h"
+#include "support.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -42,21 +42,16 @@ static void begin_answer(nvllm_engine *engine, const char *line, size_t len, siz
     fprintf(stderr, "%zu: the line contains a NUL byte\n", number);
     return;
   }
-  char *prompt = try_template(engine, line, &error);
-  if (prompt == NULL) {
-    fprintf(stderr, "%zu: %s\n", number, error.message);
-    return;
-  }
   nvllm_request_options options;
   struct answer *answer = allocate(1, sizeof *answer);
   answer->line = number;
   nvllm_request_options_init(&options, sizeof options);
   options.tag = (uint64_t)(uintptr_t)answer;
-  if (nvllm_add_request(engine, prompt, strlen(prompt), &options, NULL, &error) != NVLLM_OK) {
+  const nvllm_message question = {"user", line};
+  if (nvllm_add_chat(engine, &question, 1, NULL, &options, NULL, &error) != NVLLM_OK) {
     fprintf(stderr, "%zu: %s\n", number, error.message);
     free(answer);
   }
-  free(prompt);
 }
 
 /* Adds a request for each line that has arrived. The end of the input ends a line too. Returns whether the input

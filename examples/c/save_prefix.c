@@ -7,7 +7,7 @@
  * Completes TEXT, and saves the tokens and the state of prompt and completion to FILE. If FILE exists, its state is
  * restored first, and the tokens of the earlier process are not computed again.
  */
-#include "prompt.h"
+#include "support.h"
 
 #ifdef _WIN32
 #include <windows.h>
@@ -83,6 +83,19 @@ static void save(nvllm_engine *engine, const char *path, const uint32_t *tokens,
   free(state);
 }
 
+/* A question as the model's chat template writes it; the caller frees it. */
+static char *render(const nvllm_engine *engine, const char *text) {
+  const nvllm_message question = {"user", text};
+  nvllm_error error;
+  size_t needed = 0;
+  nvllm_status status = nvllm_apply_chat_template_messages(engine, &question, 1, NULL, NULL, 0, &needed, &error);
+  if (status != NVLLM_ERR_BUFFER_TOO_SMALL) fail("chat template", &error);
+  char *prompt = allocate(needed, 1);
+  status = nvllm_apply_chat_template_messages(engine, &question, 1, NULL, prompt, needed, &needed, &error);
+  if (status != NVLLM_OK) fail("chat template", &error);
+  return prompt;
+}
+
 int main(int argc, char **argv) {
   if (argc != 4) {
     fputs("usage: save_prefix MODEL FILE TEXT\n", stderr);
@@ -97,7 +110,7 @@ int main(int argc, char **argv) {
   struct conversation past = load(engine, argv[2]);
 
   /* The conversation so far, followed by the new question. */
-  char *question = apply_template(engine, argv[3]);
+  char *question = render(engine, argv[3]);
   size_t room = strlen(question) + 16, asked = 0;
   enum { ANSWER = 256 };
   uint32_t *tokens = allocate(past.len + room + ANSWER, sizeof *tokens);

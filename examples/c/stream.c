@@ -7,7 +7,7 @@
  * --endless ignores the model's end tokens, which leaves time to press Ctrl-C.
  */
 #define _POSIX_C_SOURCE 200809L
-#include "prompt.h"
+#include "support.h"
 
 #include <signal.h>
 
@@ -37,13 +37,8 @@ static void answer(nvllm_engine *engine, const char *text, const nvllm_request_o
   nvllm_error error;
   nvllm_output output;
   uint64_t id;
-  char *prompt = try_template(engine, text, &error);
-  if (prompt == NULL) {
-    fprintf(stderr, "%s\n", error.message);
-    return;
-  }
-  nvllm_status status = nvllm_add_request(engine, prompt, strlen(prompt), options, &id, &error);
-  free(prompt);
+  const nvllm_message question = {"user", text};
+  nvllm_status status = nvllm_add_chat(engine, &question, 1, NULL, options, &id, &error);
   if (status != NVLLM_OK) {
     fprintf(stderr, "%s\n", error.message);
     return;

@@ -4,7 +4,7 @@
  *
  * MODEL is a model folder or a GGUF file.
  */
-#include "prompt.h"
+#include "support.h"
 
 /* The tokens of a text; the caller frees them. Special tokens in the text are recognized. */
 static uint32_t *tokenize(const nvllm_engine *engine, const char *text, size_t *count) {

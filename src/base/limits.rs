@@ -66,6 +66,8 @@ pub const STRUCTURES_KEPT_BYTES: usize = 64 << 20;
 pub const ANSWER_LEXER_STATES: usize = 10_000;
 /// Expressions that the lexer of one answer may create, at about 6 bytes each.
 pub const ANSWER_FUEL: u64 = 2_000_000;
+/// Messages of one conversation that is given as an array.
+pub const MESSAGES: usize = 1 << 15;
 /// Bytes of the messages of one conversation, and of its tools.
 pub const MESSAGES_BYTES: usize = 16 << 20;
 

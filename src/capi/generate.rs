@@ -1,6 +1,7 @@
 //! Batch convenience: many prompts in one call.
 #![allow(unsafe_code, non_camel_case_types, clippy::missing_safety_doc)]
 
+use super::chat::{nvllm_message, optional, render};
 use super::engine::nvllm_engine;
 use super::guard::{guard, guard_value};
 use super::handle::{Handle, HostPointer, visit};
@@ -12,7 +13,7 @@ use super::status::{nvllm_error, nvllm_status};
 use super::stepping::{Shown, nvllm_output};
 use base::error::Error;
 use base::limits;
-use engine::{Asked, Progress, Prompt, Sink};
+use engine::{Asked, EngineHandle, Progress, Prompt, Sink};
 use std::collections::BTreeMap;
 use std::ffi::{c_char, c_void};
 use std::mem::MaybeUninit;
@@ -41,6 +42,10 @@ pub struct nvllm_progress {
     pub decode_tokens_per_s: f64,
     /// Microseconds since the call began.
     pub elapsed_us: u64,
+    /// Prompt tokens that the engine computed since the call began.
+    pub prompt_tokens: u64,
+    /// Tokens that the engine generated since the call began.
+    pub generated_tokens: u64,
 }
 
 /// Called after every step. progress is valid during the call only. Any return value other than 0 cancels the call.
@@ -85,7 +90,7 @@ pub unsafe extern "C" fn nvllm_generate(
                 let pairs = pointers.iter().zip(lens);
                 pairs.map(|(&prompt, &len)| memory::text("prompt", prompt, len).map(Prompt::Text)).collect()
             };
-            (engine, prompts, memory::slice("options", options, num_options)?)
+            (engine, prompts, Options::of(memory::slice("options", options, num_options)?, num_prompts)?)
         };
         // SAFETY: the header asks for options of struct_size bytes.
         let outputs = unsafe { generate(&engine, prompts, options, Reporter::new(progress, progress_user_data))? };
@@ -121,7 +126,7 @@ pub unsafe extern "C" fn nvllm_generate_tokens(
             let pairs = pointers.iter().zip(memory::slice("prompt_lens", prompt_lens, num_prompts)?);
             let prompts: Vec<_> =
                 pairs.map(|(&prompt, &len)| memory::slice("prompt", prompt, len).map(Prompt::Tokens)).collect();
-            (engine, prompts, memory::slice("options", options, num_options)?)
+            (engine, prompts, Options::of(memory::slice("options", options, num_options)?, num_prompts)?)
         };
         // SAFETY: the header asks for options of struct_size bytes.
         let outputs = unsafe { generate(&engine, prompts, options, Reporter::new(progress, progress_user_data))? };
@@ -129,6 +134,132 @@ pub unsafe extern "C" fn nvllm_generate_tokens(
         unsafe { result.write(Box::into_raw(Box::new(nvllm_result { outputs }))) };
         Ok(NVLLM_OK)
     })
+}
+
+/// A prompt of nvllm_generate_prompts: text, tokens or messages, whichever is not NULL. nvllm_prompt_init sets the defaults, which are
+/// 0 and NULL, so that `nvllm_prompt prompt = {.struct_size = sizeof prompt, .text = "..."}` does as well.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct nvllm_prompt {
+    /// sizeof(nvllm_prompt), set by the caller or by nvllm_prompt_init.
+    pub struct_size: usize,
+    /// A text, as the prompt of nvllm_add_request.
+    pub text: *const c_char,
+    /// Length of `text` in bytes. Default 0: up to its NUL.
+    pub text_len: usize,
+    /// Tokens, which are used unchanged.
+    pub tokens: *const u32,
+    /// Length of `tokens`.
+    pub num_tokens: usize,
+    /// A conversation, as that of nvllm_add_chat.
+    pub messages: *const nvllm_message,
+    /// Length of `messages`.
+    pub num_messages: usize,
+    /// Variables of the chat template for `messages`: NUL-terminated JSON, or NULL. See options_json of nvllm_apply_chat_template.
+    pub template_options: *const c_char,
+    /// How the prompt is completed. NULL means what nvllm_default_options fills in.
+    pub options: *const nvllm_request_options,
+}
+
+/// [any] Sets the defaults: nvllm_prompt_init(&prompt, sizeof prompt). Writes at most struct_size bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nvllm_prompt_init(prompt: *mut nvllm_prompt, struct_size: usize) {
+    // SAFETY: the header asks for NULL or `struct_size` writable bytes.
+    guard_value("nvllm_prompt_init", (), || unsafe { memory::init(prompt, struct_size, nvllm_prompt::DEFAULT) });
+}
+
+/// [one] Generates for all prompts, as nvllm_generate does: prompts is an array of num_prompts structs with one struct_size.
+///
+/// If a prompt cannot run, or its options are invalid, its results have NVLLM_FINISH_ERROR and the other prompts continue, even if it
+/// is the only one.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn nvllm_generate_prompts(
+    engine: *mut nvllm_engine,
+    prompts: *const nvllm_prompt,
+    num_prompts: usize,
+    progress: nvllm_generate_progress_fn,
+    progress_user_data: *mut c_void,
+    result: *mut *mut nvllm_result,
+    error: Option<&mut MaybeUninit<nvllm_error>>,
+) -> nvllm_status {
+    guard("nvllm_generate_prompts", error, || {
+        check_count(num_prompts)?;
+        let result = NonNull::new(result).ok_or(Refusal::Null("result"))?;
+        // SAFETY: the header asks for NULL or a live engine.
+        let engine = unsafe { visit(engine)? };
+        let (mut owned, mut options) = (Vec::new(), Vec::new());
+        // SAFETY: the header asks for structs with one struct_size, and for text, tokens and messages of the lengths that they say.
+        unsafe {
+            memory::read_each("prompts", prompts, num_prompts, nvllm_prompt::DEFAULT, |_, prompt| {
+                options.push(prompt.options);
+                owned.push(prompt.given(engine.handle()));
+                Ok(())
+            })?;
+        }
+        let prompts = owned.iter_mut().map(|given| match given {
+            Ok(Given::Text(text)) => Ok(Prompt::Text(text)),
+            Ok(Given::Rendered(text)) => Ok(Prompt::Text(text)),
+            Ok(Given::Tokens(tokens)) => Ok(Prompt::Tokens(tokens)),
+            Err(refusal) => Err(std::mem::replace(refusal, Refusal::Null("prompt"))),
+        });
+        let reporter = Reporter::new(progress, progress_user_data);
+        // SAFETY: the header asks for options of struct_size bytes.
+        let outputs = unsafe { generate(&engine, prompts.collect(), Options::Each(&options), reporter)? };
+        // SAFETY: not NULL by the check above; the header asks for a place to write.
+        unsafe { result.write(Box::into_raw(Box::new(nvllm_result { outputs }))) };
+        Ok(NVLLM_OK)
+    })
+}
+
+/// What the caller gave as a prompt.
+enum Given<'a> {
+    Text(&'a str),
+    Rendered(String),
+    Tokens(&'a [u32]),
+}
+
+impl nvllm_prompt {
+    const DEFAULT: nvllm_prompt = nvllm_prompt {
+        struct_size: size_of::<nvllm_prompt>(),
+        text: std::ptr::null(),
+        text_len: 0,
+        tokens: std::ptr::null(),
+        num_tokens: 0,
+        messages: std::ptr::null(),
+        num_messages: 0,
+        template_options: std::ptr::null(),
+        options: std::ptr::null(),
+    };
+
+    /// The one of text, tokens and messages that is given.
+    ///
+    /// # Safety
+    ///
+    /// As the header says of the struct's pointers.
+    unsafe fn given<'a>(&self, handle: &EngineHandle) -> Result<Given<'a>, Refusal> {
+        // SAFETY: promised by the caller.
+        unsafe {
+            match (self.text.is_null(), self.tokens.is_null(), self.messages.is_null()) {
+                (false, true, true) if self.text_len == 0 => memory::c_text("text", self.text).map(Given::Text),
+                (false, true, true) => memory::text("text", self.text, self.text_len).map(Given::Text),
+                (true, false, true) => memory::slice("tokens", self.tokens, self.num_tokens).map(Given::Tokens),
+                (true, true, false) => {
+                    let messages = memory::slice("messages", self.messages, self.num_messages)?;
+                    let template_options = optional("template_options", self.template_options)?;
+                    render(handle, messages, template_options).map(Given::Rendered)
+                }
+                (text, tokens, messages) => {
+                    Err(Refusal::Prompts([text, tokens, messages].into_iter().filter(|is_null| !is_null).count()))
+                }
+            }
+        }
+    }
+}
+
+// SAFETY: repr(C), struct_size first; integers and pointers.
+unsafe impl Versioned for nvllm_prompt {
+    const NAME: &'static str = "nvllm_prompt";
 }
 
 /// [any] Returns the number of results: for each prompt its n, or 1 if its n is invalid. 0 for NULL.
@@ -219,6 +350,8 @@ impl Reporter {
             prefill_tokens_per_s: progress.prefill_tokens_per_s,
             decode_tokens_per_s: progress.decode_tokens_per_s,
             elapsed_us: progress.elapsed_us,
+            prompt_tokens: progress.prompt_tokens,
+            generated_tokens: progress.generated_tokens,
         };
         // SAFETY: the host gave the function with this type, to be called inside this call; `shown` lives until it returns.
         match unsafe { call(&raw const shown, self.user_data.0) } {
@@ -231,6 +364,26 @@ impl Reporter {
 /// Refuses more prompts than results are made for, before anything is made of them.
 fn check_count(prompts: usize) -> Result<(), Error> {
     limits::at_most("num_prompts", prompts, limits::QUEUED_COMPLETIONS, "NVLLM_MAX_QUEUED_COMPLETIONS")
+}
+
+/// The options of many prompts.
+enum Options<'a> {
+    /// Those of all prompts; NULL means the model's own.
+    Shared(*const nvllm_request_options),
+    /// As many as there are prompts.
+    Each(&'a [*const nvllm_request_options]),
+}
+
+impl Options<'_> {
+    /// What an array of none, one or `prompts` pointers means.
+    fn of(array: &[*const nvllm_request_options], prompts: usize) -> Result<Options<'_>, Refusal> {
+        match array {
+            [] => Ok(Options::Shared(std::ptr::null())),
+            [one] => Ok(Options::Shared(*one)),
+            each if each.len() == prompts => Ok(Options::Each(each)),
+            more => Err(Refusal::OptionCount { options: more.len(), prompts }),
+        }
+    }
 }
 
 fn no_null<T>(what: &'static str, pointers: &[*const T]) -> Result<(), Refusal> {
@@ -246,29 +399,26 @@ fn no_null<T>(what: &'static str, pointers: &[*const T]) -> Result<(), Refusal> 
 unsafe fn generate(
     engine: &Handle,
     prompts: Vec<Result<Prompt, Refusal>>,
-    options: &[*const nvllm_request_options],
+    options: Options,
     reporter: Reporter,
 ) -> Result<Vec<Shown>, Refusal> {
     let handle = engine.handle();
-    if options.len() > 1 && options.len() != prompts.len() {
-        return Err(Refusal::OptionCount { options: options.len(), prompts: prompts.len() });
-    }
-    let shared = match options {
-        [] => Some(Arc::new(handle.check(handle.default_params())?)),
-        [one] => {
+    // Either the options of all prompts, or those of each.
+    let (shared, own) = match options {
+        Options::Each(own) => (None, own),
+        Options::Shared(options) => {
             // SAFETY: promised by the caller.
-            let options = Arc::new(handle.check(unsafe { sampling_params(handle, *one)? })?);
+            let options = Arc::new(handle.check(unsafe { sampling_params(handle, options)? })?);
             handle.check_structure(&options)?;
-            Some(options)
+            (Some(options), &[][..])
         }
-        _ => None,
     };
     let asked: Vec<Asked> = (0..prompts.len())
         .map(|index| match &shared {
             Some(options) => Asked { tag: options.params.tag, results: options.params.completions },
             None => {
                 // SAFETY: promised by the caller.
-                let (tag, results) = unsafe { tag_and_results(options[index]) };
+                let (tag, results) = unsafe { tag_and_results(own[index]) };
                 Asked { tag, results: results as u32 }
             }
         })
@@ -284,7 +434,7 @@ unsafe fn generate(
         let params = match &shared {
             Some(options) => return Some((prompt, Arc::clone(options))),
             // SAFETY: promised by the caller.
-            None => unsafe { sampling_params(handle, options[index]) },
+            None => unsafe { sampling_params(handle, own[index]) },
         };
         let checked = params.and_then(|params| Ok(Arc::new(handle.check(params)?)));
         checked.map(|options| (prompt, options)).map_err(|refusal| refused.insert(index, refusal)).ok()

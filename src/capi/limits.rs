@@ -25,6 +25,8 @@ pub const NVLLM_MAX_TEXT_BYTES: usize = 16777216;
 pub const NVLLM_MAX_STRUCTURE_BYTES: usize = 262144;
 /// Milliseconds that adding a request waits for its structure to be compiled. After that the request is refused.
 pub const NVLLM_STRUCTURE_COMPILE_MS: u64 = 2000;
+/// Messages of one conversation that is given as an array.
+pub const NVLLM_MAX_MESSAGES: usize = 32768;
 /// Bytes of the JSON of one conversation, and of its options with the tools.
 pub const NVLLM_MAX_MESSAGES_BYTES: usize = 16777216;
 
@@ -39,5 +41,6 @@ const _: () = {
     assert!(NVLLM_MAX_TEXT_BYTES == limits::TEXT_BYTES);
     assert!(NVLLM_MAX_STRUCTURE_BYTES == limits::STRUCTURE_BYTES);
     assert!(NVLLM_STRUCTURE_COMPILE_MS == limits::STRUCTURE_COMPILE_MS);
+    assert!(NVLLM_MAX_MESSAGES == limits::MESSAGES);
     assert!(NVLLM_MAX_MESSAGES_BYTES == limits::MESSAGES_BYTES);
 };

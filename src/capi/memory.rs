@@ -42,6 +42,44 @@ pub(super) unsafe fn read<T: Versioned>(from: NonNull<T>, defaults: T) -> Result
     Ok(value)
 }
 
+/// Reads an array of structs, which have one struct_size, and gives each to `take` with its index.
+///
+/// # Errors
+///
+/// Those of [`read`] and of `take`, with the index of the struct.
+///
+/// # Safety
+///
+/// `first` is NULL or points to `count` structs, each of as many bytes as the struct_size of the first says.
+pub(super) unsafe fn read_each<T: Versioned>(
+    array: &'static str,
+    first: *const T,
+    count: usize,
+    defaults: T,
+    mut take: impl FnMut(usize, &T) -> Result<(), Refusal>,
+) -> Result<(), Refusal> {
+    if count == 0 {
+        return Ok(());
+    }
+    let first = NonNull::new(first.cast_mut()).ok_or(Refusal::NullWithLength(array, count))?;
+    let mut at = first;
+    for index in 0..count {
+        let refused = |reason| Refusal::Element { array, index, reason: Box::new(reason) };
+        // SAFETY: promised by the caller; that each has the struct_size of the first is checked below.
+        let value = unsafe { read(at, defaults).map_err(refused)? };
+        // SAFETY: both structs were read, so that they begin with a struct_size.
+        let (size, stride) = unsafe { (at.cast::<usize>().read(), first.cast::<usize>().read()) };
+        if size != stride {
+            let wanted = "that of the first of the array";
+            return Err(refused(Error::Option { field: "struct_size", value: size.to_string(), wanted }.into()));
+        }
+        take(index, &value).map_err(refused)?;
+        // SAFETY: one past the struct that was read: another one of the array, or its end.
+        at = unsafe { at.byte_add(stride) };
+    }
+    Ok(())
+}
+
 /// Writes `value`, whose `struct_size` becomes `size`, into memory of `size` bytes; what lies beyond our struct is zeroed.
 ///
 /// # Safety

@@ -15,7 +15,6 @@ use std::collections::btree_map::Entry;
 use std::ffi::{c_char, c_void};
 use std::fs::File;
 use std::mem::MaybeUninit;
-use std::ptr::NonNull;
 use std::sync::Arc;
 
 /// Where the bytes of a file are.
@@ -103,28 +102,12 @@ pub unsafe extern "C" fn nvllm_engine_new_from(
 ///
 /// As the header says of `files`.
 unsafe fn given(files: *const nvllm_model_file, count: usize) -> Result<GivenFiles, Refusal> {
-    let mut given = GivenFiles::default();
-    let mut opened = BTreeMap::new();
-    if count == 0 {
-        return Ok(given);
-    }
-    let first = NonNull::new(files.cast_mut()).ok_or(Refusal::NullWithLength("files", count))?;
-    let mut at = first;
-    for index in 0..count {
-        let refused = |reason| Refusal::Element { array: "files", index, reason: Box::new(reason) };
-        // SAFETY: the header asks for `count` structs, each with the struct_size of the first, which is checked below.
-        let file = unsafe { memory::read(at, nvllm_model_file::DEFAULT).map_err(refused)? };
-        // SAFETY: `first` is the struct that was read first.
-        let stride = unsafe { first.cast::<usize>().read() };
-        if file.struct_size != stride {
-            let wanted = "that of the first of the files";
-            let value = file.struct_size.to_string();
-            return Err(refused(Error::Option { field: "struct_size", value, wanted }.into()));
-        }
-        // SAFETY: the header asks for a name, and for bytes as the struct says.
-        unsafe { add(&mut given, &file, &mut opened).map_err(refused)? };
-        // SAFETY: one past the struct that was read: another one of the array, or its end.
-        at = unsafe { at.byte_add(stride) };
+    let (mut given, mut opened) = (GivenFiles::default(), BTreeMap::new());
+    // SAFETY: the header asks for `count` structs with one struct_size, each with a name, and with bytes as the struct says.
+    unsafe {
+        memory::read_each("files", files, count, nvllm_model_file::DEFAULT, |_, file| {
+            add(&mut given, file, &mut opened)
+        })?;
     }
     Ok(given)
 }

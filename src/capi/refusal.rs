@@ -25,6 +25,8 @@ pub(super) enum Refusal {
     Index { what: &'static str, index: usize, count: usize },
     /// The number of options is neither 0, 1, nor the number of prompts.
     OptionCount { options: usize, prompts: usize },
+    /// A prompt has not one of text, tokens and messages, but this many.
+    Prompts(usize),
     /// Another [one] function is running on this engine.
     Busy,
     /// An earlier call poisoned the engine.
@@ -56,7 +58,8 @@ impl Refusal {
             | Refusal::StructSize { .. }
             | Refusal::NewerFields { .. }
             | Refusal::Index { .. }
-            | Refusal::OptionCount { .. } => NVLLM_ERR_INVALID_ARGUMENT,
+            | Refusal::OptionCount { .. }
+            | Refusal::Prompts(_) => NVLLM_ERR_INVALID_ARGUMENT,
             Refusal::BufferTooSmall { .. } => NVLLM_ERR_BUFFER_TOO_SMALL,
             Refusal::Busy => NVLLM_ERR_BUSY,
             Refusal::Poisoned(status) => *status,
@@ -127,6 +130,9 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         match self {
             Refusal::Element { array, index, reason } => write!(f, "{array}[{index}]: {reason}"),
+            Refusal::Prompts(given) => {
+                write!(f, "the prompt has {given} of text, tokens and messages, but must have one")
+            }
             Refusal::Null(what) => write!(f, "{what} is NULL"),
             Refusal::NullWithLength(what, len) => write!(f, "{what} is NULL, but its length is {len}"),
             Refusal::Misaligned(what, align) => write!(f, "{what} is not aligned to {align} bytes"),

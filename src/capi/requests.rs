@@ -35,10 +35,11 @@ pub enum nvllm_structure {
     NVLLM_STRUCTURE_LARK = 3,
 }
 
-/// Options of a request. nvllm_request_options_init sets the defaults: greedy decoding without limits.
+/// Options of a request. nvllm_request_options_init sets greedy decoding without limits; nvllm_default_options sets what the model
+/// recommends.
 ///
-/// Where a function takes options, NULL means what nvllm_default_options fills in: these defaults with the sampling that the
-/// model's generation_config.json recommends.
+/// Where a function takes options, NULL means what nvllm_default_options fills in. To change one field of that, call
+/// nvllm_default_options first: with nvllm_request_options_init, the change would come with greedy decoding.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct nvllm_request_options {
@@ -163,7 +164,8 @@ pub enum nvllm_early_stopping {
     NVLLM_EARLY_STOPPING_NEVER = 2,
 }
 
-/// [any] Sets the defaults: nvllm_request_options_init(&options, sizeof options). Writes at most struct_size bytes.
+/// [any] Sets the defaults, which are greedy decoding: nvllm_request_options_init(&options, sizeof options). Writes at most struct_size
+/// bytes. For the sampling that the model recommends, call nvllm_default_options.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvllm_request_options_init(options: *mut nvllm_request_options, struct_size: usize) {
     // SAFETY: the header asks for NULL or `struct_size` writable bytes.
@@ -271,7 +273,7 @@ unsafe fn cancel(engine: *mut nvllm_engine, request_id: u64) -> Result<nvllm_sta
 /// # Safety
 ///
 /// `options` is NULL or has struct_size bytes; `request_id` is NULL or may be written.
-unsafe fn add(
+pub(super) unsafe fn add(
     handle: &EngineHandle,
     prompt: Prompt,
     options: *const nvllm_request_options,

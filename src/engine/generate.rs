@@ -29,6 +29,10 @@ pub struct Progress {
     pub decode_tokens_per_s: f64,
     /// Microseconds since the call began.
     pub elapsed_us: u64,
+    /// Prompt tokens computed since the call began.
+    pub prompt_tokens: u64,
+    /// Tokens generated since the call began.
+    pub generated_tokens: u64,
 }
 
 /// The prompts of one call, and their results.
@@ -141,18 +145,23 @@ impl Engine {
         let started = Instant::now();
         let mut job = Job::new(asked, others)?;
         let (mut prefill, mut decode) = (Rate::default(), Rate::default());
+        let (mut prompt_tokens, mut generated_tokens) = (0, 0);
         let mut added = 0;
         while job.finished < job.results.len() {
             added = job.add(self.handle(), ask, added);
             let report = self.work(Budget::OnePass, &mut |outputs, handle| job.deliver(outputs, handle))?;
             prefill.observe(report.prefill_tokens, report.elapsed_us);
             decode.observe(report.decode_tokens, report.elapsed_us);
+            prompt_tokens += u64::from(report.prefill_tokens);
+            generated_tokens += u64::from(report.decode_tokens);
             let now = Progress {
                 finished: job.finished,
                 total: job.results.len(),
                 prefill_tokens_per_s: prefill.per_second(),
                 decode_tokens_per_s: decode.per_second(),
                 elapsed_us: started.elapsed().as_micros() as u64,
+                prompt_tokens,
+                generated_tokens,
             };
             if progress(&now).is_break() {
                 self.cancel_rest(&mut job, added)?;

@@ -115,6 +115,10 @@ FIELD(nvllm_request_options, early_stopping, 180)
 FIELD(nvllm_request_options, structure, 184)
 FIELD(nvllm_request_options, structure_kind, 192)
 
+SIZE(nvllm_message, 16)
+FIELD(nvllm_message, role, 0)
+FIELD(nvllm_message, content, 8)
+
 SIZE(nvllm_step_result, 48)
 FIELD(nvllm_step_result, struct_size, 0)
 FIELD(nvllm_step_result, num_outputs, 8)
@@ -155,13 +159,26 @@ FIELD(nvllm_output, prompt_top_tokens, 160)
 FIELD(nvllm_output, prompt_top_logprobs, 168)
 FIELD(nvllm_output, score, 176)
 
-SIZE(nvllm_progress, 48)
+SIZE(nvllm_progress, 64)
 FIELD(nvllm_progress, struct_size, 0)
 FIELD(nvllm_progress, finished, 8)
 FIELD(nvllm_progress, total, 16)
 FIELD(nvllm_progress, prefill_tokens_per_s, 24)
 FIELD(nvllm_progress, decode_tokens_per_s, 32)
 FIELD(nvllm_progress, elapsed_us, 40)
+FIELD(nvllm_progress, prompt_tokens, 48)
+FIELD(nvllm_progress, generated_tokens, 56)
+
+SIZE(nvllm_prompt, 72)
+FIELD(nvllm_prompt, struct_size, 0)
+FIELD(nvllm_prompt, text, 8)
+FIELD(nvllm_prompt, text_len, 16)
+FIELD(nvllm_prompt, tokens, 24)
+FIELD(nvllm_prompt, num_tokens, 32)
+FIELD(nvllm_prompt, messages, 40)
+FIELD(nvllm_prompt, num_messages, 48)
+FIELD(nvllm_prompt, template_options, 56)
+FIELD(nvllm_prompt, options, 64)
 
 SIZE(nvllm_stats, 128)
 FIELD(nvllm_stats, struct_size, 0)
@@ -293,6 +310,8 @@ nvllm_status nvllm_add_request(nvllm_engine *, const char *, size_t, const nvllm
 nvllm_status nvllm_add_request_tokens(nvllm_engine *, const uint32_t *, size_t, const nvllm_request_options *, uint64_t *, nvllm_error *);
 nvllm_status nvllm_cancel(nvllm_engine *, uint64_t);
 nvllm_status nvllm_cancel_with_error(nvllm_engine *, uint64_t, nvllm_error *);
+nvllm_status nvllm_add_chat(nvllm_engine *, const nvllm_message *, size_t, const char *, const nvllm_request_options *, uint64_t *, nvllm_error *);
+nvllm_status nvllm_apply_chat_template_messages(const nvllm_engine *, const nvllm_message *, size_t, const char *, char *, size_t, size_t *, nvllm_error *);
 typedef int32_t (*nvllm_output_fn)(const nvllm_output *, void *);
 void nvllm_step_result_init(nvllm_step_result *, size_t);
 nvllm_status nvllm_step(nvllm_engine *, uint64_t, nvllm_step_result *, nvllm_error *);
@@ -305,6 +324,8 @@ nvllm_status nvllm_set_output_callback(nvllm_engine *, nvllm_output_fn, void *, 
 typedef int32_t (*nvllm_generate_progress_fn)(const nvllm_progress *, void *);
 nvllm_status nvllm_generate(nvllm_engine *, const char *const *, const size_t *, size_t, const nvllm_request_options *const *, size_t, nvllm_generate_progress_fn, void *, nvllm_result **, nvllm_error *);
 nvllm_status nvllm_generate_tokens(nvllm_engine *, const uint32_t *const *, const size_t *, size_t, const nvllm_request_options *const *, size_t, nvllm_generate_progress_fn, void *, nvllm_result **, nvllm_error *);
+void nvllm_prompt_init(nvllm_prompt *, size_t);
+nvllm_status nvllm_generate_prompts(nvllm_engine *, const nvllm_prompt *, size_t, nvllm_generate_progress_fn, void *, nvllm_result **, nvllm_error *);
 size_t nvllm_result_count(const nvllm_result *);
 nvllm_status nvllm_result_get(const nvllm_result *, size_t, nvllm_output *);
 nvllm_status nvllm_result_get_with_error(const nvllm_result *, size_t, nvllm_output *, nvllm_error *);

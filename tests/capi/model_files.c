@@ -229,7 +229,7 @@ static void bad_structs(void) {
   refused(NVLLM_ERR_INVALID_ARGUMENT, "struct_size", files, FILES, "an impossible struct_size");
   in_memory(files);
   files[1].struct_size = 48;
-  refused(NVLLM_ERR_INVALID_ARGUMENT, "files[1]: struct_size is 48, but must be that of the first of the files", files, FILES,
+  refused(NVLLM_ERR_INVALID_ARGUMENT, "files[1]: struct_size is 48, but must be that of the first of the array", files, FILES,
           "another struct_size");
   in_memory(files);
   files[1].kind = 2;

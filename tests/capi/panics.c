@@ -51,6 +51,19 @@ static nvllm_status call_generate_tokens(void) {
   CHECK(result == NULL, "a result was stored");
   return status;
 }
+static nvllm_status call_generate_prompts(void) {
+  nvllm_prompt prompt = {.struct_size = sizeof prompt, .text = "one"};
+  nvllm_result *result = NULL;
+  nvllm_status status = nvllm_generate_prompts(engine, &prompt, 1, NULL, NULL, &result, &error);
+  CHECK(result == NULL, "a result was stored");
+  return status;
+}
+static const nvllm_message question = {"user", "one"};
+static nvllm_status call_add_chat(void) { return nvllm_add_chat(engine, &question, 1, NULL, NULL, NULL, &error); }
+static nvllm_status call_apply_chat_template_messages(void) {
+  size_t needed = 0;
+  return nvllm_apply_chat_template_messages(engine, &question, 1, NULL, NULL, 0, &needed, &error);
+}
 static nvllm_status call_tokenize(void) {
   size_t needed = 0;
   return nvllm_tokenize(engine, "a", 1, 0, NULL, 0, &needed, &error);
@@ -105,6 +118,9 @@ static const struct {
     {"nvllm_set_output_callback", call_set_output_callback},
     {"nvllm_generate", call_generate},
     {"nvllm_generate_tokens", call_generate_tokens},
+    {"nvllm_generate_prompts", call_generate_prompts},
+    {"nvllm_add_chat", call_add_chat},
+    {"nvllm_apply_chat_template_messages", call_apply_chat_template_messages},
     {"nvllm_tokenize", call_tokenize},
     {"nvllm_detokenize", call_detokenize},
     {"nvllm_apply_chat_template", call_apply_chat_template},

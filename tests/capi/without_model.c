@@ -225,6 +225,11 @@ static void handles_may_be_null(void) {
   NO_ENGINE(nvllm_set_output_callback(NULL, NULL, NULL, &error));
   NO_ENGINE(nvllm_generate(NULL, &prompt, NULL, 1, NULL, 0, NULL, NULL, &result, &error));
   NO_ENGINE(nvllm_generate_tokens(NULL, &tokens, &len, 1, NULL, 0, NULL, NULL, &result, &error));
+  const nvllm_message question = {"user", "a"};
+  const nvllm_prompt one = {.struct_size = sizeof one, .text = "a"};
+  NO_ENGINE(nvllm_generate_prompts(NULL, &one, 1, NULL, NULL, &result, &error));
+  NO_ENGINE(nvllm_add_chat(NULL, &question, 1, NULL, NULL, &id, &error));
+  NO_ENGINE(nvllm_apply_chat_template_messages(NULL, &question, 1, NULL, NULL, 0, &needed, &error));
   NO_ENGINE(nvllm_tokenize(NULL, "a", 1, 0, NULL, 0, &needed, &error));
   NO_ENGINE(nvllm_detokenize(NULL, &token, 1, 0, NULL, 0, &needed, &error));
   NO_ENGINE(nvllm_apply_chat_template(NULL, "[]", 2, NULL, 0, NULL, 0, &needed, &error));

@@ -48,6 +48,30 @@ TEST(Engine, AnswersPromptsInTheirOrder) {
   EXPECT_EQ(answers[2].text(), "") << "there is no third answer, and asking for it is harmless";
 }
 
+TEST(Engine, OpensByItsPathAlone) {
+  nvllm::engine by_text = nvllm::engine::open(NVLLM_TEST_MODEL), by_options({NVLLM_TEST_MODEL});
+  nvllm::engine by_string = nvllm::engine::open(std::string(NVLLM_TEST_MODEL));
+  EXPECT_EQ(by_text.model_info().num_layers, by_options.model_info().num_layers);
+  EXPECT_EQ(by_string.model_info().num_layers, by_options.model_info().num_layers);
+}
+
+TEST(Engine, AnswersAConversation) {
+  nvllm::engine engine(demo_options());
+  uint64_t id = engine.add_chat({{"user", "list all prime numbers within 10"}}, greedy(64));
+  std::string text;
+  while (!engine.is_finished()) {
+    engine.step();
+    for (const nvllm::output& delta : engine.outputs()) {
+      EXPECT_EQ(delta.request_id(), id);
+      text += delta.text();
+    }
+  }
+  EXPECT_EQ(text, primes);
+  EXPECT_NE(engine.add_chat({{"user", "hello"}}, R"({"add_generation_prompt": false})"), id);
+  EXPECT_EQ(status_of([&] { engine.add_chat({}); }), NVLLM_ERR_INVALID_ARGUMENT);
+  EXPECT_EQ(status_of([&] { engine.add_chat({{"user", std::string("a\0b", 3)}}); }), NVLLM_ERR_INVALID_ARGUMENT);
+}
+
 TEST(Engine, ResultsOutliveTheirEngine) {
   std::optional<nvllm::engine> engine(demo_options());
   nvllm::results answers = engine->generate({primes_prompt(*engine)}, greedy(64));

@@ -61,6 +61,14 @@ class engine {
       return nvllm_engine_new(&config, opened, error);
     });
   }
+  /// Opens a model folder or a GGUF file with the library's defaults: engine::open("models/demo"). A template, so that
+  /// open({"models/demo"}) stays the one with options. A constructor like it would make engine({"models/demo"}) ambiguous.
+  template <class Path, class = std::enable_if_t<std::is_convertible_v<const Path&, std::string>>>
+  static returned<engine> open(const Path& model_path) {
+    engine_options options;
+    options.model_path = model_path;
+    return open(options);
+  }
   /// Opens a model whose files are given. model_path is the name of a GGUF file or of a folder among them, or empty for the folder
   /// that all of them are in.
   static returned<engine> open(const engine_options& options, const std::vector<model_file>& files) {
@@ -126,6 +134,17 @@ class engine {
   returned<uint64_t> add_tokens(const std::vector<uint32_t>& tokens, const request_options& options) {
     if (const char* field = detail::field_with_nul(options)) return detail::fail<uint64_t>(nul_refusal(field));
     return add(tokens, detail::native_request(options).get());
+  }
+
+  /// [any] Queues a conversation, to be answered by the model, with default_options(). See nvllm_add_chat; template_options is JSON.
+  returned<uint64_t> add_chat(const std::vector<message>& messages, std::string_view template_options = {}) {
+    return add_chat(messages, nullptr, std::string(template_options));
+  }
+  /// [any] Queues a conversation, to be answered by the model.
+  returned<uint64_t> add_chat(const std::vector<message>& messages, const request_options& options,
+                              std::string_view template_options = {}) {
+    if (const char* field = detail::field_with_nul(options)) return detail::fail<uint64_t>(nul_refusal(field));
+    return add_chat(messages, detail::native_request(options).get(), std::string(template_options));
   }
 
   /// [any] Cancels a request. Returns false if it has ended or never existed.
@@ -413,6 +432,22 @@ class engine {
     nvllm_error error;
     uint64_t id = 0;
     if (nvllm_add_request(native(), prompt.data(), prompt.size(), options, &id, &error) != NVLLM_OK)
+      return detail::fail<uint64_t>(detail::failure_of(error));
+    return id;
+  }
+  returned<uint64_t> add_chat(const std::vector<message>& messages, const nvllm_request_options* options,
+                              const std::string& template_options) {
+    std::vector<nvllm_message> native_messages;
+    for (const message& turn : messages) {
+      if (detail::has_nul(turn.role)) return detail::fail<uint64_t>(nul_refusal("role"));
+      if (detail::has_nul(turn.content)) return detail::fail<uint64_t>(nul_refusal("content"));
+      native_messages.push_back({turn.role.c_str(), turn.content.c_str()});
+    }
+    if (detail::has_nul(template_options)) return detail::fail<uint64_t>(nul_refusal("template_options"));
+    nvllm_error error;
+    uint64_t id = 0;
+    if (nvllm_add_chat(native(), native_messages.data(), native_messages.size(), template_options.c_str(), options, &id, &error) !=
+        NVLLM_OK)
       return detail::fail<uint64_t>(detail::failure_of(error));
     return id;
   }

@@ -409,6 +409,13 @@ namespace Nanovllm
         internal int structure_kind;
     }
 
+    [StructLayout(LayoutKind.Sequential)]
+    internal unsafe struct nvllm_message
+    {
+        internal byte* role;
+        internal byte* content;
+    }
+
     /// <summary>As nvllm_step_result of the C API.</summary>
     [StructLayout(LayoutKind.Sequential)]
     public struct StepResult
@@ -483,6 +490,24 @@ namespace Nanovllm
         public double DecodeTokensPerS;
         /// <summary>Microseconds since the call began.</summary>
         public ulong ElapsedUs;
+        /// <summary>Prompt tokens that the engine computed since the call began.</summary>
+        public ulong PromptTokens;
+        /// <summary>Tokens that the engine generated since the call began.</summary>
+        public ulong GeneratedTokens;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
+    internal unsafe struct nvllm_prompt
+    {
+        internal UIntPtr struct_size;
+        internal byte* text;
+        internal UIntPtr text_len;
+        internal uint* tokens;
+        internal UIntPtr num_tokens;
+        internal nvllm_message* messages;
+        internal UIntPtr num_messages;
+        internal byte* template_options;
+        internal nvllm_request_options* options;
     }
 
     /// <summary>As nvllm_stats of the C API.</summary>
@@ -609,6 +634,12 @@ namespace Nanovllm
         internal static extern int nvllm_cancel_with_error(EngineHandle engine, ulong request_id, nvllm_error* error);
 
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl)]
+        internal static extern int nvllm_add_chat(EngineHandle engine, nvllm_message* messages, UIntPtr num_messages, byte* template_options, nvllm_request_options* options, ulong* request_id, nvllm_error* error);
+
+        [DllImport(Library, CallingConvention = CallingConvention.Cdecl)]
+        internal static extern int nvllm_apply_chat_template_messages(EngineHandle engine, nvllm_message* messages, UIntPtr num_messages, byte* options_json, byte* text, UIntPtr capacity, UIntPtr* needed, nvllm_error* error);
+
+        [DllImport(Library, CallingConvention = CallingConvention.Cdecl)]
         internal static extern void nvllm_step_result_init(StepResult* result, UIntPtr struct_size);
 
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl)]
@@ -637,6 +668,12 @@ namespace Nanovllm
 
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl)]
         internal static extern int nvllm_generate_tokens(EngineHandle engine, uint** prompts, UIntPtr* prompt_lens, UIntPtr num_prompts, nvllm_request_options** options, UIntPtr num_options, IntPtr progress, IntPtr progress_user_data, IntPtr* result, nvllm_error* error);
+
+        [DllImport(Library, CallingConvention = CallingConvention.Cdecl)]
+        internal static extern void nvllm_prompt_init(nvllm_prompt* prompt, UIntPtr struct_size);
+
+        [DllImport(Library, CallingConvention = CallingConvention.Cdecl)]
+        internal static extern int nvllm_generate_prompts(EngineHandle engine, nvllm_prompt* prompts, UIntPtr num_prompts, IntPtr progress, IntPtr progress_user_data, IntPtr* result, nvllm_error* error);
 
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl)]
         internal static extern UIntPtr nvllm_result_count(IntPtr result);

@@ -122,9 +122,14 @@ impl ChatTemplate {
             .flatten()
             .or_else(|| self.environment.get_template(DEFAULT).ok())
             .ok_or_else(|| self.no_default())?;
+        let without_content = messages.iter().position(|message| !message.contains_key("content"));
         let variables = self.variables(messages, request);
-        let text = self.run(&template, input_bytes, variables).map_err(|failed| match failed {
-            Failed::Refused(reason) | Failed::Beyond(reason) => Error::ChatTemplate { reason },
+        let text = self.run(&template, input_bytes, variables).map_err(|failed| match (failed, without_content) {
+            // Many templates say of that only that an operator does not take what is undefined.
+            (Failed::Refused(reason), Some(index)) => {
+                Error::ChatTemplate { reason: format!("message {index} has no \"content\": {reason}") }
+            }
+            (Failed::Refused(reason) | Failed::Beyond(reason), _) => Error::ChatTemplate { reason },
         })?;
         match marked {
             Some(marked) => marked.cut(text),

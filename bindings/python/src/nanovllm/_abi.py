@@ -389,6 +389,13 @@ class nvllm_request_options(Structure):
     ]
 
 
+class nvllm_message(Structure):
+    _fields_ = [
+        ("role", c_char_p),
+        ("content", c_char_p),
+    ]
+
+
 class nvllm_step_result(Structure):
     _fields_ = [
         ("struct_size", c_size_t),
@@ -443,6 +450,22 @@ class nvllm_progress(Structure):
         ("prefill_tokens_per_s", c_double),
         ("decode_tokens_per_s", c_double),
         ("elapsed_us", c_uint64),
+        ("prompt_tokens", c_uint64),
+        ("generated_tokens", c_uint64),
+    ]
+
+
+class nvllm_prompt(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("text", POINTER(c_char)),
+        ("text_len", c_size_t),
+        ("tokens", POINTER(c_uint32)),
+        ("num_tokens", c_size_t),
+        ("messages", POINTER(nvllm_message)),
+        ("num_messages", c_size_t),
+        ("template_options", c_char_p),
+        ("options", POINTER(nvllm_request_options)),
     ]
 
 
@@ -493,6 +516,8 @@ FUNCTIONS = [
     ("nvllm_add_request_tokens", c_int32, [c_void_p, POINTER(c_uint32), c_size_t, POINTER(nvllm_request_options), POINTER(c_uint64), POINTER(nvllm_error)]),
     ("nvllm_cancel", c_int32, [c_void_p, c_uint64]),
     ("nvllm_cancel_with_error", c_int32, [c_void_p, c_uint64, POINTER(nvllm_error)]),
+    ("nvllm_add_chat", c_int32, [c_void_p, POINTER(nvllm_message), c_size_t, c_char_p, POINTER(nvllm_request_options), POINTER(c_uint64), POINTER(nvllm_error)]),
+    ("nvllm_apply_chat_template_messages", c_int32, [c_void_p, POINTER(nvllm_message), c_size_t, c_char_p, c_char_p, c_size_t, POINTER(c_size_t), POINTER(nvllm_error)]),
     ("nvllm_step_result_init", None, [POINTER(nvllm_step_result), c_size_t]),
     ("nvllm_step", c_int32, [c_void_p, c_uint64, POINTER(nvllm_step_result), POINTER(nvllm_error)]),
     ("nvllm_wait", c_int32, [c_void_p, c_uint64, POINTER(nvllm_error)]),
@@ -503,6 +528,8 @@ FUNCTIONS = [
     ("nvllm_set_output_callback", c_int32, [c_void_p, nvllm_output_fn, c_void_p, POINTER(nvllm_error)]),
     ("nvllm_generate", c_int32, [c_void_p, POINTER(c_char_p), POINTER(c_size_t), c_size_t, POINTER(POINTER(nvllm_request_options)), c_size_t, nvllm_generate_progress_fn, c_void_p, POINTER(c_void_p), POINTER(nvllm_error)]),
     ("nvllm_generate_tokens", c_int32, [c_void_p, POINTER(POINTER(c_uint32)), POINTER(c_size_t), c_size_t, POINTER(POINTER(nvllm_request_options)), c_size_t, nvllm_generate_progress_fn, c_void_p, POINTER(c_void_p), POINTER(nvllm_error)]),
+    ("nvllm_prompt_init", None, [POINTER(nvllm_prompt), c_size_t]),
+    ("nvllm_generate_prompts", c_int32, [c_void_p, POINTER(nvllm_prompt), c_size_t, nvllm_generate_progress_fn, c_void_p, POINTER(c_void_p), POINTER(nvllm_error)]),
     ("nvllm_result_count", c_size_t, [c_void_p]),
     ("nvllm_result_get", c_int32, [c_void_p, c_size_t, POINTER(nvllm_output)]),
     ("nvllm_result_get_with_error", c_int32, [c_void_p, c_size_t, POINTER(nvllm_output), POINTER(nvllm_error)]),
