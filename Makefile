@@ -58,7 +58,7 @@ godot: ## Compile the extension for Godot 4, and run its demo and tests without 
 
 package: ## Build Debian packages under BUILD
 	@test -e $(BUILD)/lib/libnanovllm.so || { echo "nothing is built yet: run make demo first"; exit 1; }
-	cd $(BUILD) && cpack
+	scripts/deb.sh $(BUILD) $(BUILD)
 
 package-check: ## As root: install the packages in a minimal Debian chroot, and build a program with them
 	@test -e $(BUILD)/lib/libnanovllm.so || { echo "nothing is built yet: run make demo first"; exit 1; }

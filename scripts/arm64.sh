@@ -55,7 +55,8 @@ all)
         -R "^(example.generate|capi.($(echo "${programs#generate }" | tr ' ' '|')))$"
     as_processors --package nanovllm-compute --test ops_agree -- --skip distribution
     as_processors --package nanovllm --test library -- golden::
-    (cd "$build/arm64" && cpack)
+    scripts/deb.sh "$build/arm64" "$build/arm64" -DCMAKE_INSTALL_LIBDIR=lib/aarch64-linux-gnu \
+        -DCMAKE_TOOLCHAIN_FILE="$PWD/cmake/toolchains/linux-aarch64.cmake"
     scripts/release.sh linux-arm64 "$build"
     qemu-aarch64 -L $libraries "$build/linux-arm64/examples/generate" --temperature 0 models/demo "list all prime numbers within 100" |
         grep "83.*89.*97"

@@ -34,9 +34,9 @@ else
     tar xf "$base" -C "$root"
 fi
 
-quietly cpack --config "$build/CPackConfig.cmake" -B "$work/packages"
+quietly scripts/deb.sh "$build" "$work/packages"
 mkdir "$root/consumer"
-cp "$work"/packages/*.deb "$source/examples/c/generate.c" "$source/examples/c/prompt.h" "$source/examples/cpp/chat.cpp" "$root/consumer"
+cp "$work"/packages/*.deb "$source/examples/c/generate.c" "$source/examples/c/support.h" "$source/examples/cpp/chat.cpp" "$root/consumer"
 cp -r "$source/models/demo" "$root/consumer/model"
 cat >"$root/consumer/CMakeLists.txt" <<'CODE'
 cmake_minimum_required(VERSION 3.20)

@@ -40,6 +40,10 @@ configure() { # NAME ARGUMENT...
 cargo_of() { grep -h "bin/cargo build" -r "$work/$1/nanovllm" --include=build.make; }
 
 configure off -DNANOVLLM_CUDA=OFF || fail "OFF does not configure"
+# The parent's install is its own.
+grep -q nanovllm.h "$work/off/nanovllm/cmake_install.cmake" && fail "cmake --install of the parent installs the library"
+configure installing -DNANOVLLM_CUDA=OFF -DNANOVLLM_INSTALL=ON || fail "NANOVLLM_INSTALL=ON does not configure"
+grep -q nanovllm.h "$work/installing/nanovllm/cmake_install.cmake" || fail "NANOVLLM_INSTALL=ON installs nothing"
 cargo_of off | grep -q -- "--no-default-features" || fail "OFF builds with CUDA"
 configure maybe -DNANOVLLM_CUDA=MAYBE && fail "NANOVLLM_CUDA=MAYBE is taken"
 grep -q "must be AUTO, ON or OFF" "$work/log" || fail "the message does not say what is accepted"
