@@ -1,5 +1,7 @@
 # Writes bindings/python/src/nanovllm/_abi.py: the structs, values and functions of the header for ctypes, and the names and types of
 # options. Run after header_model.awk.
+#
+# Enumerations are strings in Python, a `Name`, but those of `numbers`. The type and the default of max_tokens are Python's own: options.py.
 
 function ctype(c_type, struct, field,   base) {
     if (match(c_type, /\[[0-9]+\]$/)) return "c_char * " substr(c_type, RSTART + 1, RLENGTH - 2)
@@ -69,14 +71,16 @@ function write_options(struct, name, doc_text,   i, field, text) {
         text = without_c(doc[struct, field])
         gsub(/`/, "", text)
         print wrapped(text, "    #:")
-        print "    " field ": " hint(struct, field)
+        print "    " field ": " hint(struct, field) " | None"
     }
 }
 
 END {
     if (failed) exit 3
-    split("struct_size model_path progress progress_user_data bias_tokens bias_values num_bias num_stop", names, " ")
+    split("struct_size model_path progress progress_user_data bias_tokens bias_values num_bias num_stop max_tokens", names, " ")
     for (n in names) hidden[names[n]] = 1
+    split("Status LogLevel FileKind TokenizeFlags", names, " ")
+    for (n in names) numbers[names[n]] = 1
     print "# Generated from nanovllm.h by scripts/header.sh. Do not edit: change src/capi, then run make header."
     print "\"\"\"The C API: structs, values and functions.\"\"\"\n"
     print "from collections.abc import Sequence"
@@ -84,13 +88,16 @@ END {
     print "    c_uint8,\n    c_uint32,\n    c_uint64,\n    c_void_p,\n)"
     print "from enum import IntEnum"
     print "from typing import TypedDict"
+    print "\nfrom .names import Name"
     for (e = 1; e <= num_enums; e++) {
-        print "\n\nclass " class_name(enums[e]) "(IntEnum):"
+        is_number = class_name(enums[e]) in numbers
+        print "\n\nclass " class_name(enums[e]) "(" (is_number ? "IntEnum" : "Name") "):"
         print "    \"\"\"" wrapped_doc(enum_doc[enums[e]]) "\"\"\"\n"
         for (i = 1; i <= num_values[enums[e]]; i++) {
             value = values[enums[e], i]
             print wrapped(value_doc[value], "    #:")
-            print "    " short_name(enums[e], value) " = " number[value]
+            name = short_name(enums[e], value)
+            print "    " name " = " (is_number ? "" : "\"" tolower(name) "\", ") number[value]
         }
     }
     for (f = 1; f <= num_functions; f++) {

@@ -21,6 +21,8 @@ from ctypes import (
 from enum import IntEnum
 from typing import TypedDict
 
+from .names import Name
+
 
 class Status(IntEnum):
     """The values of nvllm_status."""
@@ -80,42 +82,42 @@ class LogLevel(IntEnum):
     DEBUG = 4
 
 
-class Device(IntEnum):
+class Device(Name):
     """Where an engine computes."""
 
     #: An NVIDIA GPU if the library has kernels for it and for the model and finds a driver, else the CPU.
-    AUTO = 0
+    AUTO = "auto", 0
     #: Threads of this process.
-    CPU = 1
+    CPU = "cpu", 1
     #: An NVIDIA GPU.
-    CUDA = 2
+    CUDA = "cuda", 2
 
 
-class DType(IntEnum):
+class DType(Name):
     """Data types of weights and KV cache."""
 
     #: The data type of the model's files.
-    AUTO = 0
+    AUTO = "auto", 0
     #: IEEE 754, 32 bits.
-    F32 = 1
+    F32 = "f32", 1
     #: IEEE 754, 16 bits.
-    F16 = 2
+    F16 = "f16", 2
     #: bfloat16: the upper 16 bits of an F32.
-    BF16 = 3
+    BF16 = "bf16", 3
 
 
-class KvCacheDtype(IntEnum):
+class KvCacheDtype(Name):
     """How keys and values are stored in the KV cache."""
 
     #: In the data type of the weights.
-    AUTO = 0
+    AUTO = "auto", 0
     #: As 8-bit integers, with a 16-bit scale per token, layer and KV head for the key, and one for the value. A head of
     #: 128 numbers takes 130 bytes instead of 256. Each number is off by at most 0.4 % of the greatest one that shares
     #: its scale.
-    INT8 = 1
+    INT8 = "int8", 1
 
 
-class LoadMode(IntEnum):
+class LoadMode(Name):
     """How the weights of a model are loaded into memory."""
 
     #: The files are mapped, so that engines and processes share their pages. On the CPU the mapping is used until the
@@ -123,66 +125,66 @@ class LoadMode(IntEnum):
     #: writes into a file, the weights change. If a file is truncated, reading a weight beyond its end raises SIGBUS,
     #: which ends the process: replace the files of a model by renaming new ones over them, or choose NVLLM_LOAD_READ.
     #: Windows refuses to write, truncate, replace or delete a file while it is mapped.
-    MAP = 0
+    MAP = "map", 0
     #: The files are copied into memory of the library, so that later changes to them have no effect. The copy is not
     #: shared between processes, and the system cannot evict it. NVLLM_ERR_OUT_OF_MEMORY if the weights do not fit into
     #: free memory, NVLLM_ERR_IO if a file is truncated during the copy.
-    READ = 1
+    READ = "read", 1
 
 
-class Quantization(IntEnum):
+class Quantization(Name):
     """How weights that are not quantized yet are quantized while an engine opens."""
 
     #: Not at all: weights keep the form of their files.
-    NONE = 0
+    NONE = "none", 0
     #: To 8 bits, with a scale for each group of 128, 64 or 32 weights: the largest that divides the width of a matrix.
     #: About half the bytes of 16-bit weights; completions rarely differ.
-    INT8 = 1
+    INT8 = "int8", 1
     #: To 4 bits, with a scale for each group of 32 weights. About 0.28 of the bytes of 16-bit weights. Weights are
     #: rounded to the nearest code, so that a file that was quantized with calibration data answers better at the same
     #: size.
-    INT4 = 2
+    INT4 = "int4", 2
 
 
-class Coding(IntEnum):
+class Coding(Name):
     """How the weights of a part of a model are held."""
 
     #: The model has no such part.
-    NONE = 0
+    NONE = "none", 0
     #: IEEE 754, 32 bits.
-    F32 = 1
+    F32 = "f32", 1
     #: IEEE 754, 16 bits.
-    F16 = 2
+    F16 = "f16", 2
     #: bfloat16.
-    BF16 = 3
+    BF16 = "bf16", 3
     #: Integers of 8 bits with scales.
-    INT8 = 4
+    INT8 = "int8", 4
     #: Integers of 4 bits with scales.
-    INT4 = 5
+    INT4 = "int4", 5
     #: E4M3 floating point of 8 bits with scales.
-    FP8 = 6
+    FP8 = "fp8", 6
     #: E2M1 floating point of 4 bits with scales.
-    FP4 = 7
+    FP4 = "fp4", 7
     #: A block type of GGUF.
-    Q8_0 = 8
+    Q8_0 = "q8_0", 8
     #: A block type of GGUF.
-    Q4_0 = 9
+    Q4_0 = "q4_0", 9
     #: A block type of GGUF.
-    Q4_1 = 10
+    Q4_1 = "q4_1", 10
     #: A block type of GGUF.
-    Q5_0 = 11
+    Q5_0 = "q5_0", 11
     #: A block type of GGUF.
-    Q5_1 = 12
+    Q5_1 = "q5_1", 12
     #: A block type of GGUF.
-    Q4_K = 13
+    Q4_K = "q4_k", 13
     #: A block type of GGUF.
-    Q5_K = 14
+    Q5_K = "q5_k", 14
     #: A block type of GGUF.
-    Q6_K = 15
+    Q6_K = "q6_k", 15
     #: A block type of GGUF.
-    IQ4_NL = 16
+    IQ4_NL = "iq4_nl", 16
     #: A block type of GGUF.
-    IQ4_XS = 17
+    IQ4_XS = "iq4_xs", 17
 
 
 class FileKind(IntEnum):
@@ -194,57 +196,57 @@ class FileKind(IntEnum):
     RANGE = 1
 
 
-class Pooling(IntEnum):
+class Pooling(Name):
     """How the final hidden states of a prompt, after the model's last norm, become an embedding."""
 
     #: No embedding: the request generates.
-    NONE = 0
+    NONE = "none", 0
     #: The hidden state of the last token.
-    LAST = 1
+    LAST = "last", 1
     #: The mean of the hidden states of all tokens. Such a request does not use the prefix cache, which holds no hidden
     #: states.
-    MEAN = 2
+    MEAN = "mean", 2
 
 
-class EarlyStopping(IntEnum):
+class EarlyStopping(Name):
     """When a beam search ends once it has as many results as beams."""
 
     #: When the best beam, at its current length, cannot rank above the worst result. As in transformers with False.
-    HEURISTIC = 0
+    HEURISTIC = "heuristic", 0
     #: Immediately. As in transformers with True.
-    AT_ONCE = 1
+    AT_ONCE = "at_once", 1
     #: When no beam can rank above the worst result at any length. As in transformers with "never".
-    NEVER = 2
+    NEVER = "never", 2
 
 
-class StructureKind(IntEnum):
+class StructureKind(Name):
     """Kinds of structured output."""
 
     #: None: the completion is unconstrained.
-    NONE = 0
+    NONE = "none", 0
     #: A JSON schema, which the completion satisfies. {} accepts any JSON.
-    JSON_SCHEMA = 1
+    JSON_SCHEMA = "json_schema", 1
     #: A regular expression in the syntax of Rust, which matches the whole completion.
-    REGEX = 2
+    REGEX = "regex", 2
     #: A context-free grammar in llguidance's dialect of Lark. Its first rule is named start.
-    LARK = 3
+    LARK = "lark", 3
 
 
-class Finish(IntEnum):
+class Finish(Name):
     """Why a completion ended."""
 
     #: It has not ended.
-    NONE = 0
+    NONE = "none", 0
     #: An EOS token, a stop token or a stop string.
-    STOP = 1
+    STOP = "stop", 1
     #: max_tokens, max_model_len, or the size of the KV cache.
-    LENGTH = 2
+    LENGTH = "length", 2
     #: nvllm_cancel, or a callback.
-    CANCELLED = 3
+    CANCELLED = "cancelled", 3
     #: An error: see status and error_message.
-    ERROR = 4
+    ERROR = "error", 4
     #: max_wait_us: it never ran.
-    EXPIRED = 5
+    EXPIRED = "expired", 5
 
 
 class TokenizeFlags(IntEnum):
@@ -554,171 +556,168 @@ class EngineConfig(TypedDict, total=False):
     """Options of an engine."""
 
     #: NVLLM_DEVICE_*: where the engine computes. Default NVLLM_DEVICE_AUTO.
-    device: Device | str
+    device: Device | str | None
     #: Index of the GPU among those that the driver reports. 0 on the CPU. Default 0.
-    device_index: int
+    device_index: int | None
     #: NVLLM_DTYPE_*: data type of the weights, and of the KV cache unless kv_cache_dtype says otherwise. Default
     #: NVLLM_DTYPE_AUTO.
-    dtype: DType | str
+    dtype: DType | str | None
     #: Number of CPU threads that compute, the calling thread included. Default 0: one per core.
-    num_threads: int
+    num_threads: int | None
     #: Maximum length of a sequence in tokens, prompt and completion together. Default 0: the model's maximum, but at
     #: most 1048576.
-    max_model_len: int
+    max_model_len: int | None
     #: Maximum number of sequences that run at once; others wait. Default 0: by device.
-    max_num_seqs: int
+    max_num_seqs: int | None
     #: Maximum number of new tokens per forward pass. Default 0: by device.
-    max_batched_tokens: int
+    max_batched_tokens: int | None
     #: Maximum number of waiting requests, where each of their completions counts. A request whose n is greater can
     #: never be queued, and is refused. Default 0: NVLLM_MAX_QUEUED_COMPLETIONS.
-    max_queue: int
+    max_queue: int | None
     #: Tokens per KV block: a power of two, at most 1024. Default 0: by device.
-    kv_block_size: int
+    kv_block_size: int | None
     #: 0 or 1: whether prompts share the KV blocks of common prefixes. Default 1.
-    enable_prefix_cache: bool
+    enable_prefix_cache: bool | None
     #: Size of the KV cache in bytes, that of all ranks together. Default 0: determined by memory_utilization.
-    kv_cache_bytes: int
+    kv_cache_bytes: int | None
     #: Fraction of the device's memory (on the CPU: of the free memory) that this engine may use, above 0 and at most 1.
     #: Default 0: by device (CPU: 0.5, CUDA: 0.9).
-    memory_utilization: float
+    memory_utilization: float | None
     #: Number of ranks that compute the model together: GPUs, or on the CPU groups of threads, each bound to one NUMA
     #: node where there are several. At most the number of query heads of the model. Default 1. On the CPU, every number
     #: of ranks gives the same bits; on CUDA if batch_invariant is 1.
-    tensor_parallel_size: int
+    tensor_parallel_size: int | None
     #: 0 or 1: whether CUDA graphs are disabled. No effect on the CPU. Default 0. Where the engine finds no CUDA context
     #: of its GPU in the process, graphs of more than 8 sequences may be recorded in a later step, when a batch of their
     #: size first comes. While a graph is recorded, CUDA refuses other threads to wait for the whole device
     #: (cudaDeviceSynchronize). A program that uses CUDA itself should begin to before it opens an engine, which then
     #: records all graphs while it opens.
-    enforce_eager: bool
+    enforce_eager: bool | None
     #: 0 or 1: whether the logits of a request are the same bit for bit whatever else is in the batch, and on however
     #: many GPUs of one kind. On the CPU they always are; on CUDA it selects slower kernels. Default 0.
-    batch_invariant: bool
+    batch_invariant: bool | None
     #: Seed of the requests that have none. Default 0: drawn from the system.
-    seed: int
+    seed: int | None
     #: NVLLM_LOAD_*: how the weights are loaded into memory. Default NVLLM_LOAD_MAP.
-    load_mode: LoadMode | str
+    load_mode: LoadMode | str | None
     #: The GPU of each rank of this process, as device_index counts them, each at most once. NULL takes device_index and
     #: those after it.
-    device_indices: Sequence[int]
+    device_indices: Sequence[int] | None
     #: Number of processes that compute the model together, each opened with the same options except process_index and
     #: those of its devices and threads. tensor_parallel_size counts the ranks of all of them, and is a multiple. GPUs
     #: of several processes exchange through NCCL 2.18 or later, which must be installed: NVLLM_ERR_UNSUPPORTED without
     #: it. Default 0: this one alone.
-    num_processes: int
+    num_processes: int | None
     #: Which of them this is, from 0. Process 0 leads: requests go to it alone. The others are stepped to compute what
     #: process 0 schedules, and their functions about requests, completions and cached prefixes return
     #: NVLLM_ERR_UNSUPPORTED. Default 0.
-    process_index: int
+    process_index: int | None
     #: Time in milliseconds that another rank or process may be silent, or that data which it has sent may be missing,
     #: before the engine ends with an error. At least 100 milliseconds with several processes. Default 0: 10000.
-    peer_timeout_ms: int
+    peer_timeout_ms: int | None
     #: Where process 0 listens and the others find it: "host:port", or "unix:" and an absolute path, which Windows
     #: refuses. The connections are neither encrypted nor authenticated: use a private network. Required with several
     #: processes.
-    rendezvous: str
+    rendezvous: str | None
     #: NVLLM_KV_CACHE_*: how keys and values are stored in the KV cache. A prefix can be restored only by an engine with
     #: the value of the one that saved it. Default NVLLM_KV_CACHE_AUTO.
-    kv_cache_dtype: KvCacheDtype | str
+    kv_cache_dtype: KvCacheDtype | str | None
     #: NVLLM_QUANTIZATION_*: how weights that are not quantized yet are quantized while the engine opens, embedding
     #: table and head included. Matrices whose width is no multiple of 32 stay as they are, with a warning in the log.
     #: Default NVLLM_QUANTIZATION_NONE.
-    quantization: Quantization | str
+    quantization: Quantization | str | None
     #: Maximum number of bytes that this engine takes on each of its GPUs: weights, KV cache, graphs, buffers, and the
     #: CUDA context if the process has none there yet. The KV cache gets what the rest leaves; memory_utilization
     #: remains a limit too. What the engine takes is measured with NVIDIA's management library, so that other programs
     #: should not allocate on the GPU while it opens; without that library the context is assumed to take 640 MiB.
     #: NVLLM_ERR_OUT_OF_MEMORY if the budget does not hold the weights and one KV block, or not kv_cache_bytes. No
     #: effect on the CPU. Default 0: no such limit.
-    gpu_memory_bytes: int
+    gpu_memory_bytes: int | None
 
 
 class RequestOptions(TypedDict, total=False):
     """Options of a request, by their names in the C API."""
 
     #: Returned in every output: an index, a pointer, a handle. Default 0.
-    tag: int
-    #: Maximum number of tokens to generate, at least 1. Default UINT32_MAX: limited by max_model_len and the KV cache
-    #: only.
-    max_tokens: int
+    tag: int | None
     #: Number of tokens before which no EOS token, stop token or end of a stop string may occur. Default 0.
-    min_tokens: int
+    min_tokens: int | None
     #: Sampling temperature. Default 0: always the most likely token. Greater values increase randomness.
-    temperature: float
+    temperature: float | None
     #: Nucleus sampling: sample from the most likely tokens whose probabilities sum to this value, above 0 and at most
     #: 1. Default 1: all tokens.
-    top_p: float
+    top_p: float | None
     #: Drop tokens whose probability is below this fraction of that of the most likely one, from 0 to 1. Default 0: drop
     #: none.
-    min_p: float
+    min_p: float | None
     #: Sample from this many of the most likely tokens. Default 0: all tokens.
-    top_k: int
+    top_k: int | None
     #: Divides the positive logits, and multiplies the negative logits, of tokens that occur in the prompt or the
     #: completion. A finite number above 0, where more than 1 discourages repetition. Default 1: off. As in
     #: transformers.
-    repetition_penalty: float
+    repetition_penalty: float | None
     #: Subtracted from the logit of each token that occurs in the completion. Any finite number. Default 0. As in the
     #: OpenAI API.
-    presence_penalty: float
+    presence_penalty: float | None
     #: Subtracted from the logit of a token once per occurrence in the completion. Any finite number. Default 0. As in
     #: the OpenAI API.
-    frequency_penalty: float
+    frequency_penalty: float | None
     #: Seed of the request's own random stream: the same seed, prompt and options give the same completion. Default 0:
     #: derived from the engine's seed and the request's id.
-    seed: int
+    seed: int | None
     #: 0 or 1: whether EOS tokens are treated as ordinary tokens. Default 0.
-    ignore_eos: bool
+    ignore_eos: bool | None
     #: Requests with a higher priority run first. Default 0.
-    priority: int
+    priority: int | None
     #: Stop strings. The completion ends when its text contains one; the text ends before the first one to be complete,
     #: even if that is inside a token. The tokens that spell the string stay in the output. Needs a tokenizer.
-    stop: Sequence[str]
+    stop: Sequence[str] | None
     #: Tokens that end the completion, in addition to EOS.
-    stop_tokens: Sequence[int]
+    stop_tokens: Sequence[int] | None
     #: If not 0, outputs contain the log-probability of each token, and those of this many most likely tokens, at most
     #: 64. They are the model's own, before penalties, biases, temperature and filters. Default 0.
-    num_logprobs: int
+    num_logprobs: int | None
     #: Number of completions of this prompt, from 1 to NVLLM_MAX_COMPLETIONS. Default 1. They share the KV blocks of the
     #: prompt, which is computed once. Each has its own outputs, which differ by index. Completion i samples as a
     #: request with seed + i does.
-    n: int
+    n: int | None
     #: Number of beams of a beam search. Default 0: sampling. From 2, the n best results are returned as completions 0
     #: to n-1, best first, all at the end. As num_beams in transformers. At most 32, and at most 64 / (1 + number of EOS
     #: tokens). Cannot be combined with temperature, penalties, biases, stop strings or num_logprobs.
-    beam_width: int
+    beam_width: int | None
     #: Beam search: results are ranked by the sum of their log-probabilities divided by their length to the power of
     #: this value. More than 0 favours long results. Any finite number. Default 1.
-    length_penalty: float
+    length_penalty: float | None
     #: 0 or 1: whether the output includes the token that stopped the completion, or the stop string in its text.
     #: Default 0.
-    include_stop: bool
+    include_stop: bool | None
     #: Time in microseconds that the request may wait until it first runs. The first step after that ends it with
     #: NVLLM_FINISH_EXPIRED. Default 0: no limit.
-    max_wait_us: int
+    max_wait_us: int | None
     #: Requests with different salts share no KV blocks, so that no tenant can infer another one's prompts from timing.
     #: Default 0, which is a salt like any other.
-    cache_salt: int
+    cache_salt: int | None
     #: 0 or 1: whether the full KV blocks of the prompt stay in the prefix cache after the request has ended, until
     #: nvllm_release_prefix. Default 0. Pinned blocks may take at most the KV cache minus what one sequence of
     #: max_model_len tokens needs, so that no request waits forever; beyond that the request is refused with
     #: NVLLM_ERR_OUT_OF_MEMORY.
-    pin_prompt: bool
+    pin_prompt: bool | None
     #: NVLLM_POOLING_*: how the prompt becomes an embedding. Default NVLLM_POOLING_NONE. With any other value the
     #: request generates nothing, and its only output has the embedding and NVLLM_FINISH_STOP; n must be 1, beam_width
     #: must be 0, and options of generation are ignored.
-    pooling: Pooling | str
+    pooling: Pooling | str | None
     #: As num_logprobs, for the prompt. The output with the first token contains them, that of completion 0 if n is more
     #: than 1. The whole prompt is then computed without the prefix cache, with at most max_num_seqs of its tokens per
     #: pass. Default 0.
-    num_prompt_logprobs: int
+    num_prompt_logprobs: int | None
     #: NVLLM_EARLY_STOPPING_*: when a beam search ends once it has as many results as beams. Default
     #: NVLLM_EARLY_STOPPING_HEURISTIC.
-    early_stopping: EarlyStopping | str
+    early_stopping: EarlyStopping | str | None
     #: The schema, expression or grammar that constrains the completion, of the kind structure_kind, at most
     #: NVLLM_MAX_STRUCTURE_BYTES. If it is refused, the message says why. Compiled structures are cached.
-    structure: str
+    structure: str | None
     #: NVLLM_STRUCTURE_*: what structure is. Default NVLLM_STRUCTURE_NONE. The other options apply to the tokens that
     #: the structure allows. The structure may end the completion before min_tokens if nothing can follow; stop strings,
     #: stop tokens and max_tokens may end it before the structure is complete. A completion that cannot continue ends
     #: with NVLLM_FINISH_ERROR. Needs a tokenizer.
-    structure_kind: StructureKind | str
+    structure_kind: StructureKind | str | None

@@ -47,14 +47,15 @@ library = _open()
 
 def version() -> str:
     """The version of the loaded library, such as "0.1.0"."""
-    return library.nvllm_version().decode()
+    return str(library.nvllm_version(), "utf-8")
 
 
 def abi_version() -> int:
     """The number in the soname of the loaded library."""
-    return library.nvllm_abi_version()
+    return int(library.nvllm_abi_version())
 
 
 def build_info() -> dict[str, Any]:
     """What the library was built with, and what it finds on this machine."""
-    return json.loads(library.nvllm_build_info())
+    info: dict[str, Any] = json.loads(library.nvllm_build_info())
+    return info

@@ -1,8 +1,8 @@
 """The engine: a model, its tokenizer, its KV cache and a scheduler, stepped by its caller.
 
-Methods that step (`step`, `poll`, `generate`, `stream`, `fork` and what touches cached prefixes) are for one thread at a time, and not for callbacks:
-they raise `Error` with Status.ERR_BUSY otherwise; of two that begin at the same moment, one may wait for the other. `add_request`, `cancel`, `wait`, `wake`, `close` and those that only ask may be called from any
-thread meanwhile.
+Methods that step (`step`, `poll`, `generate`, `chat`, `embed`, the streams, `fork` and what touches cached prefixes) are for one thread at a time,
+and not for callbacks: they raise `Error` with Status.ERR_BUSY otherwise; of two that begin at the same moment, one may wait for the other.
+`add_request`, `cancel`, `wait`, `wake`, `close` and those that only ask may be called from any thread meanwhile.
 """
 
 from __future__ import annotations
@@ -10,25 +10,28 @@ from __future__ import annotations
 import ctypes
 import json
 import math
-import os
 import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from ctypes import POINTER, byref, c_char_p, c_float, c_size_t, c_uint8, c_uint32, c_uint64, c_void_p, cast, sizeof
+from ctypes import byref, c_float, c_size_t, c_uint8, c_uint32, c_uint64, c_void_p, sizeof
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable, Optional, Union
 
-from . import _abi
-from ._abi import EngineConfig, Status, TokenizeFlags
+from . import _abi, batch
+from ._abi import EngineConfig, Pooling, Status, TokenizeFlags
 from ._library import library
 from .callbacks import Reports
 from .errors import Error, call
 from .files import Files, ModelFile
 from .handle import Handle
 from .inbox import Inbox
-from .options import Native, RequestOptions, engine_config, integer, is_option
+from .options import DEFAULT_MAX_TOKENS, Native, Path, RequestOptions, completions, engine_config, enum_name, integer, is_option, request_options
 from .output import Output
+from .progress import Loading, Meter, Progress
+from .prompts import Message, Prompt, conversation, several, tokens as _tokens
+from .result import Result
+from .vectors import Vectors, pooled, vectors
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -39,9 +42,6 @@ _INTERRUPT_SECONDS = 0.1
 _LONGEST_WAIT_SECONDS = 1e9
 #: UINT64_MAX: no limit for nvllm_wait.
 _NO_LIMIT = (1 << 64) - 1
-
-#: Text, which the model's tokenizer reads, or tokens.
-Prompt = Union[str, Sequence[int]]
 
 
 @dataclass(frozen=True)
@@ -65,10 +65,10 @@ class Engine:
 
     def __init__(
         self,
-        model_path: Union[str, bytes, os.PathLike, None] = None,
+        model_path: Path = None,
         *,
         files: Optional[Mapping[str, ModelFile]] = None,
-        progress: Optional[Callable[[float], Any]] = None,
+        progress: Union[bool, Callable[[float], Any], None] = None,
         **config: Unpack[EngineConfig],
     ) -> None:
         """Opens `model_path`. Other options are those of nvllm_engine_config, `EngineConfig`; enumerations may be given by name, such as
@@ -78,12 +78,13 @@ class Engine:
         file or of a folder among them, or None for the folder that all of them are in. A buffer must not change until the engine is closed,
         and cannot be resized or unmapped until then; with load_mode="read" it is copied.
 
-        `progress` receives the fraction of the model that is loaded; what it raises ends the opening, and is raised again.
+        `progress` receives the fraction of the model that is loaded; what it raises ends the opening, and is raised again. True shows a bar.
         """
         if model_path is None and files is None:
             raise TypeError("an engine needs a model_path or files")
         native = engine_config(model_path, config)
-        reports = Reports(progress or (lambda _: None), c_float, _abi.nvllm_progress_fn)
+        loading = Loading(progress)
+        reports = Reports(loading.report, c_float, _abi.nvllm_progress_fn)
         native.struct.progress = reports.function
         given = None if files is None else Files(files)
         handle = Handle(given)
@@ -95,12 +96,17 @@ class Engine:
                     arguments = (given.array, len(given.array), byref(handle.native))
                     call(library.nvllm_engine_new_from, byref(native.struct), *arguments)
             finally:
+                loading.close()
                 reports.raise_again()
             if native.struct.load_mode == _abi.LoadMode.READ:
                 handle.release_files()
             self._inbox = Inbox(self._wake_quietly)
             self._stepping = threading.Lock()
             self._handle = handle
+            info = self.model_info()
+            #: Tokens of a sequence that the KV cache is sure to hold, or None where it holds all that max_model_len allows.
+            capacity = int(info["num_kv_blocks"]) * int(info["kv_block_size"])
+            self._capacity = None if capacity >= info["max_model_len"] else capacity
         except BaseException:
             handle.close()
             raise
@@ -145,9 +151,10 @@ class Engine:
 
     # ---- what there is ----
 
-    def model_info(self) -> dict[str, int]:
-        """Properties of the model and of the engine, by their names in nvllm_model_info."""
-        return self._struct(library.nvllm_engine_model_info, _abi.nvllm_model_info())
+    def model_info(self) -> dict[str, Any]:
+        """Properties of the model and of the engine, by their names in nvllm_model_info. Values of enumerations are strings, such as "cpu"."""
+        info = self._struct(library.nvllm_engine_model_info, _abi.nvllm_model_info())
+        return {name: enum_name(name, value) for name, value in info.items()}
 
     def stats(self) -> dict[str, int]:
         """Counters since the engine opened, and gauges of now, by their names in nvllm_stats."""
@@ -158,12 +165,17 @@ class Engine:
         return self._text(lambda *buffer: self._call(library.nvllm_metrics_text, *buffer))
 
     def default_options(self) -> dict[str, Any]:
-        """Options that requests have where none are given: those that the model recommends."""
+        """Options that requests have where none are given: those that the model recommends, and `max_tokens` DEFAULT_MAX_TOKENS."""
+        native = self._default_options()
+        values = {name: getattr(native, name) for name in (field[0] for field in native._fields_) if is_option(name)}
+        numbers = {name: enum_name(name, value) for name, value in values.items() if isinstance(value, (int, float))}
+        return {**numbers, "max_tokens": DEFAULT_MAX_TOKENS}
+
+    def _default_options(self) -> _abi.nvllm_request_options:
         native = _abi.nvllm_request_options()
         library.nvllm_request_options_init(byref(native), sizeof(native))
         self._call(library.nvllm_default_options, byref(native))
-        numbers = {name: getattr(native, name) for name, _ in native._fields_ if is_option(name)}
-        return {name: value for name, value in numbers.items() if isinstance(value, (int, float))}
+        return native
 
     def _struct(self, function: Any, struct: Any) -> dict[str, int]:
         struct.struct_size = sizeof(struct)
@@ -175,26 +187,26 @@ class Engine:
     def add_request(self, prompt: Prompt, **options: Unpack[RequestOptions]) -> int:
         """Queues a prompt and returns the id of its request. Its outputs come from `poll`.
 
-        Options are those of nvllm_request_options, `RequestOptions`, and logit_bias, a dict from tokens to numbers. What is not given is as in
-        `default_options`.
+        Options are `RequestOptions`: those of nvllm_request_options, and logit_bias, json_schema, regex and grammar. What is not given is as in
+        `default_options`; so a completion has at most 256 tokens, and with `max_tokens=None` as many as max_model_len allows.
         """
-        native = self._options(options)
-        pointer = byref(native.struct) if native else None
+        native = self._options(options, [prompt])
+        pointer = byref(native.struct)
         request = c_uint64()
         if isinstance(prompt, str):
             text = prompt.encode()
             self._call(library.nvllm_add_request, text, len(text), pointer, byref(request))
         else:
-            tokens = _tokens(prompt)
+            tokens = _tokens(prompt, "prompt")
             self._call(library.nvllm_add_request_tokens, tokens, len(tokens), pointer, byref(request))
         self._inbox.note(request.value)
         return request.value
 
     def fork(self, request_id: int, index: int = 0, **options: Unpack[RequestOptions]) -> int:
         """Adds a request whose prompt is the whole current text of a live one, and returns its id."""
-        native = self._options(options)
+        native = self._options(options, None)
         request = c_uint64()
-        pointer = byref(native.struct) if native else None
+        pointer = byref(native.struct)
         parent, index = integer(request_id, c_uint64, "request_id"), integer(index, c_uint32, "index")
         self._call_alone(library.nvllm_fork, parent, index, pointer, byref(request))
         self._inbox.note(request.value)
@@ -217,14 +229,14 @@ class Engine:
             return False
         return True
 
-    def _options(self, options: Mapping[str, Any]) -> Optional[Native]:
-        if not options:
-            return None
-        native = Native(_abi.nvllm_request_options())
-        library.nvllm_request_options_init(byref(native.struct), sizeof(native.struct))
-        self._call(library.nvllm_default_options, byref(native.struct))
-        native.assign(options, "a request")
-        return native
+    def _options(self, options: Mapping[str, Any], prompts: Optional[Sequence[Prompt]]) -> Native:
+        """Options of a request for the longest of `prompts`, or for one of unknown length."""
+        fits = self._capacity is None
+        if self._capacity is not None and prompts is not None:
+            # A text has at most a token per byte, and some that the tokenizer adds.
+            longest = max((len(one.encode()) + 8 if isinstance(one, str) else len(one) for one in prompts), default=0)
+            fits = longest + max(DEFAULT_MAX_TOKENS, options.get("min_tokens") or 0) <= self._capacity
+        return request_options(Native(self._default_options()), options, fits)
 
     # ---- stepping ----
 
@@ -291,7 +303,7 @@ class Engine:
     def _wait_once(self, seconds: float) -> bool:
         micros = math.ceil(max(0.0, seconds) * 1e6) if seconds < _LONGEST_WAIT_SECONDS else _NO_LIMIT
         with self._handle.enter() as native:
-            status = Status.TIMEOUT
+            status: int = Status.TIMEOUT
             if not self._inbox.has_unclaimed:
                 status = call(library.nvllm_wait, native, micros)
             if self._handle.closed:
@@ -325,8 +337,8 @@ class Engine:
         """Yields the outputs of a prompt, and steps the engine for them. Several streams may be read by turns; leaving one early cancels its
         request.
         """
+        left = completions(options)
         request, own = self._inbox.open(lambda: self.add_request(prompt, **options))
-        left = options.get("n", 1) or 1
         try:
             while left > 0:
                 while not own:
@@ -338,15 +350,15 @@ class Engine:
             if self._inbox.leave(request, left):
                 self._cancel_quietly(request)
 
-    def _advance(self, own: deque[Output]) -> None:
-        """Steps for a stream that waits."""
+    def _advance(self, own: Optional[deque[Output]]) -> None:
+        """Steps for a stream that waits, or for a request that waits to be added."""
         with self._handle.enter() as native:
             with self._turn():
                 call(library.nvllm_step, native, 0, None)
                 self._deal(native)
             with self._inbox.lock:
                 # Its outputs were taken past this engine, and it would step forever.
-                if not own and library.nvllm_is_finished(native):
+                if own is not None and not own and library.nvllm_is_finished(native):
                     raise Error(Status.ERR_NOT_FOUND, "the request of this stream is gone, and no output of it is left")
 
     def _cancel_quietly(self, request: int) -> None:
@@ -360,49 +372,77 @@ class Engine:
         self,
         prompts: Union[Prompt, Sequence[Prompt]],
         *,
-        progress: Optional[Callable[[int, int], Any]] = None,
+        progress: Progress = None,
         each: Optional[Sequence[Union[RequestOptions, Mapping[str, Any]]]] = None,
         **options: Unpack[RequestOptions],
-    ) -> list[Output]:
-        """Generates for all prompts in one call, and returns the completions in the order of the prompts, as many per prompt as its `n`.
+    ) -> list[Result]:
+        """Generates for all prompts in one call, and returns a result per prompt, in their order. Prompts are texts, lists of tokens, or both.
 
-        `options` hold for all prompts, or `each` has those of every prompt. `progress(finished, total)` is called after every step; what it
-        raises ends the call. A prompt that cannot run has a completion with Finish.ERROR, and the others continue.
+        `options` hold for all prompts, or `each` has those of every prompt. A completion has at most 256 tokens if max_tokens is not given, and
+        as many as max_model_len allows if it is None. `progress=True` shows a bar; `progress(finished, total)` is called after every step, and
+        what it raises ends the call.
+
+        Raises `Error` if options that hold for all prompts are invalid, and if a single prompt, given without a list, cannot run. A prompt of a
+        list that cannot run has a completion with finish_reason "error", and the others continue.
         """
-        if isinstance(prompts, (str, bytes, bytearray, memoryview)) or (len(prompts) > 0 and isinstance(prompts[0], int)):
-            prompts = [prompts]  # type: ignore[list-item]
-        if each is not None and options:
-            raise TypeError("options are given for all prompts and for each of them")
-        if each is not None and len(each) != len(prompts):
-            raise ValueError(f"there are {len(prompts)} prompts, and options for {len(each)}")
-        natives = [self._options(one) for one in (each if each is not None else [options])]
-        Options = POINTER(_abi.nvllm_request_options)
-        pointers = (Options * len(natives))(*[ctypes.pointer(n.struct) if n else Options() for n in natives])
+        given, is_one = several(prompts, "prompts")
+        results = batch.generate(self, given, "prompts", Meter(progress), batch.options_of(each, options, len(given)))
+        batch.raise_if_alone(results, is_one)
+        return results
 
-        def report(native: Any) -> None:
-            if progress is not None:
-                progress(native.contents.finished, native.contents.total)
-            if self._handle.closed:
-                raise Error(Status.ERR_CANCELLED, "the engine was closed during the call")
+    # ---- conversations and embeddings ----
 
-        reports = Reports(report, POINTER(_abi.nvllm_progress), _abi.nvllm_generate_progress_fn)
-        count, made = len(prompts), c_void_p()
-        function, texts, lengths = _prompts(prompts)
-        try:
-            try:
-                arguments = (texts, lengths, count, pointers, len(natives), reports.function, None, byref(made))
-                self._call_alone(function, *arguments)
-            finally:
-                reports.raise_again()
-            return [self._result(made, index) for index in range(library.nvllm_result_count(made))]
-        finally:
-            library.nvllm_result_free(made)
+    def chat(
+        self,
+        messages: Union[str, Sequence[Message]],
+        *,
+        tools: Optional[Sequence[Mapping[str, Any]]] = None,
+        template: Optional[Mapping[str, Any]] = None,
+        **options: Unpack[RequestOptions],
+    ) -> Result:
+        """Answers a conversation: messages such as {"role": "user", "content": "Hello"}, or the text of one message of the user.
 
-    @staticmethod
-    def _result(made: c_void_p, index: int) -> Output:
-        native = _abi.nvllm_output(struct_size=sizeof(_abi.nvllm_output))
-        call(library.nvllm_result_get_with_error, made, index, byref(native))
-        return Output._copied(native)
+        The model's chat template makes the prompt of the messages, of `tools`, and of its other variables, which `template` has, such as
+        {"enable_thinking": False}. Options are as in `generate`. Raises `Error` if the conversation cannot run.
+        """
+        results = batch.generate(self, [self._chat_prompt(messages, tools, template)], "messages", Meter(None), [options])
+        batch.raise_if_alone(results, True)
+        return results[0]
+
+    def chat_stream(
+        self,
+        messages: Union[str, Sequence[Message]],
+        *,
+        tools: Optional[Sequence[Mapping[str, Any]]] = None,
+        template: Optional[Mapping[str, Any]] = None,
+        **options: Unpack[RequestOptions],
+    ) -> Iterator[Output]:
+        """Yields the answer of `chat` as it comes, as `stream` does."""
+        yield from self.stream(self._chat_prompt(messages, tools, template), **options)
+
+    def _chat_prompt(self, messages: Any, tools: Optional[Sequence[Mapping[str, Any]]], template: Optional[Mapping[str, Any]]) -> str:
+        variables = dict(template or {})
+        if tools is not None:
+            variables["tools"] = tools
+        return self.apply_chat_template(conversation(messages), **variables)
+
+    def embed(
+        self,
+        texts: Union[Prompt, Sequence[Prompt]],
+        *,
+        normalize: bool = True,
+        pooling: Union[Pooling, str] = Pooling.LAST,
+        progress: Progress = None,
+    ) -> Vectors:
+        """The embeddings of texts: an array of numpy, float32, [n, hidden_size], where numpy is installed, else a list of lists. One text has one
+        vector.
+
+        Vectors have the Euclidean length 1, unless `normalize` is False. `pooling` is "last", the state of the last token, or "mean". Raises
+        `Error` if a text cannot run.
+        """
+        given, is_one = several(texts, "texts")
+        results = batch.generate(self, given, "texts", Meter(progress), [pooled(pooling)])
+        return vectors(results, normalize, is_one, int(self.model_info()["hidden_size"]))
 
     # ---- text ----
 
@@ -425,13 +465,13 @@ class Engine:
 
     def detokenize(self, tokens: Iterable[int], *, special: bool = False) -> str:
         """The text of tokens; `special` spells special tokens out."""
-        array = _tokens(tokens)
+        array = _tokens(tokens, "tokens")
         flags = special * TokenizeFlags.PARSE_SPECIAL
         return self._text(lambda *buffer: self._call(library.nvllm_detokenize, array, len(array), flags, *buffer))
 
     def apply_chat_template(self, messages: Sequence[Mapping[str, Any]], **variables: Any) -> str:
         """The prompt of a conversation. `variables` are add_generation_prompt, tools, documents and those of the template."""
-        said, given = json.dumps(messages).encode(), json.dumps(variables).encode()
+        said, given = json.dumps(messages, default=_as_dict).encode(), json.dumps(variables, default=_as_dict).encode()
         arguments = (said, len(said), given, len(given))
         return self._text(lambda *buffer: self._call(library.nvllm_apply_chat_template, *arguments, *buffer))
 
@@ -464,7 +504,7 @@ class Engine:
 
     def save_prefix(self, tokens: Iterable[int], *, cache_salt: int = 0) -> tuple[bytes, int]:
         """The keys and values of a cached prefix as bytes, and how many of its tokens they cover."""
-        array = _tokens(tokens)
+        array = _tokens(tokens, "tokens")
         salt = integer(cache_salt, c_uint64, "cache_salt")
         needed, saved = c_size_t(), c_size_t()
         buffer = (c_uint8 * 0)()
@@ -486,6 +526,13 @@ class Engine:
         return restored.value
 
 
+def _as_dict(value: Any) -> Any:
+    """Messages and tools may be any mappings."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{value!r} in a conversation is not JSON: it must be made of dicts, lists, strings, numbers, booleans and None")
+
+
 def _micros(budget: Optional[float]) -> int:
     """A budget as nvllm_step wants it, for which 0 is one pass: time that has run out is the shortest budget."""
     if budget is None:
@@ -493,31 +540,3 @@ def _micros(budget: Optional[float]) -> int:
     if not budget * 1e6 < 1 << 64:
         raise ValueError(f"budget is {budget!r}, but must be a number of seconds below {(1 << 64) / 1e6:.6g}")
     return max(1, round(max(0.0, budget) * 1e6))
-
-
-def _tokens(tokens: Iterable[int]) -> Any:
-    # A sequence of integers, which would be read as the ids of other tokens.
-    if isinstance(tokens, (bytes, bytearray, memoryview)):
-        raise TypeError(f"{type(tokens).__name__} was given where a str or a sequence of token ids is wanted: decode it")
-    values = list(tokens)
-    try:
-        for value in values:
-            if not 0 <= value < 1 << 32:
-                raise ValueError(f"{value} is no token")
-        return (c_uint32 * len(values))(*values)
-    except TypeError:
-        raise TypeError("a str or a sequence of token ids is wanted, and these are not all integers") from None
-
-
-def _prompts(prompts: Sequence[Prompt]) -> tuple[Any, Any, Any]:
-    """The function that takes these prompts, the prompts, and their lengths."""
-    if all(isinstance(prompt, str) for prompt in prompts):
-        texts = [prompt.encode() for prompt in prompts]  # type: ignore[union-attr]
-        return library.nvllm_generate, (c_char_p * len(texts))(*texts), (c_size_t * len(texts))(*map(len, texts))
-    if any(isinstance(prompt, str) for prompt in prompts):
-        raise TypeError("prompts are all texts or all tokens")
-    arrays = [_tokens(prompt) for prompt in prompts]  # type: ignore[arg-type]
-    pointers = [cast(array, POINTER(c_uint32)) for array in arrays]
-    made = (POINTER(c_uint32) * len(arrays))(*pointers)
-    made.kept = arrays  # type: ignore[attr-defined]
-    return library.nvllm_generate_tokens, made, (c_size_t * len(arrays))(*map(len, arrays))

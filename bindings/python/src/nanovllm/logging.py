@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Callable, Optional
+from typing import Any, Callable, Optional
 
 from ._abi import LogLevel, nvllm_log_fn
 from ._library import library
 
-_current: Optional[Callable] = None
+_current: Optional[Any] = None
 
 
 def log_to(receiver: Optional[Callable[[LogLevel, str], None]], level: LogLevel = LogLevel.INFO) -> None:
@@ -22,7 +22,7 @@ def log_to(receiver: Optional[Callable[[LogLevel, str], None]], level: LogLevel 
         _current = None
         return
 
-    def receive(message_level, message, length, _):
+    def receive(message_level: int, message: Any, length: int, _: Any) -> None:
         receiver(LogLevel(message_level), ctypes.string_at(message, length).decode("utf-8", "replace"))
 
     callback = nvllm_log_fn(receive)

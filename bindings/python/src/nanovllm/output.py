@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from ctypes import string_at
 from dataclasses import dataclass, field
-from typing import Optional
+from typing import Any, Optional
 
 from . import _abi
 from ._abi import Finish
 from .errors import Error
+from .structure import parsed
 
 
 @dataclass
@@ -22,9 +23,9 @@ class Output:
     text: str
     #: New tokens.
     token_ids: list[int]
-    #: Finish.NONE until the completion has ended.
+    #: "none" until the completion has ended; then "stop", "length", "cancelled", "error" or "expired".
     finish_reason: Finish
-    #: Why it failed, where finish_reason is Finish.ERROR.
+    #: Why it failed, where finish_reason is "error".
     error: Optional[Error]
     #: `tag` of the request's options.
     tag: int
@@ -43,15 +44,26 @@ class Output:
     #: Of each prompt token but the first, if num_prompt_logprobs is not 0.
     prompt_logprobs: list[float] = field(default_factory=list)
     prompt_top_logprobs: list[list[tuple[int, float]]] = field(default_factory=list)
-    #: The pooled embedding, not normalized, of a request with `pooling`.
+    #: The pooled embedding, not normalized, of a request with `pooling`. `Engine.embed` gives arrays.
     embedding: list[float] = field(default_factory=list)
     #: Of a beam: what results are ranked by.
     score: float = 0.0
+    #: What `parsed` makes of the text.
+    _target: Any = field(default=None, repr=False, compare=False)
 
     @property
     def finished(self) -> bool:
         """Whether this is the last output of its completion."""
         return self.finish_reason != Finish.NONE
+
+    @property
+    def parsed(self) -> Any:
+        """The object that the text of a request with `json_schema` says: an instance of the class that was given, else what json.loads makes.
+
+        For whole completions, and not for the outputs of a stream. Raises ValueError if the completion ended before its JSON did, and
+        pydantic's ValidationError, a ValueError as well, if the class refuses what the schema allows.
+        """
+        return parsed(self, self._target)
 
     @staticmethod
     def _copied(native: _abi.nvllm_output) -> Output:
@@ -67,7 +79,7 @@ class Output:
             index=native.index,
             text=string_at(native.text, native.text_len).decode("utf-8") if native.text_len else "",
             token_ids=native.token_ids[:count] if count else [],
-            finish_reason=Finish(native.finish_reason),
+            finish_reason=Finish.of(native.finish_reason),
             error=error,
             tag=native.tag,
             prompt_tokens=native.prompt_tokens,
@@ -88,7 +100,7 @@ class Output:
 _NO_TOKEN = 0xFFFFFFFF
 
 
-def _top(tokens, logprobs, rows: int, each: int) -> list[list[tuple[int, float]]]:
+def _top(tokens: Any, logprobs: Any, rows: int, each: int) -> list[list[tuple[int, float]]]:
     if not tokens or not each:
         return []
     pairs = list(zip(tokens[: rows * each], logprobs[: rows * each]))
