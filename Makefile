@@ -10,9 +10,12 @@ endif
 # Kernels that were compiled once outlive a build folder. Empty is no cache.
 export NVLLM_KERNEL_CACHE ?= $(HOME)/.cache/nanovllm/kernels
 
+# What the wheels for other systems are made of.
+archives = $(filter-out %-debug.tar.gz, $(wildcard $(BUILD)/linux/*.tar.gz $(BUILD)/linux-arm64/*.tar.gz $(BUILD)/windows/*.zip))
+
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint header kernels gpu go python csharp godot install package package-check release-linux windows arm64 bench fuzz soak tsan mutants
+.PHONY: help demo test lint header kernels gpu go python wheels csharp godot install package package-check release-linux windows arm64 bench fuzz soak tsan mutants
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,6 +52,10 @@ go: ## Check the Go binding and server, with Go from its module proxy if there i
 
 python: ## Build a Python wheel with the library inside, and run its tests in an environment of its own
 	scripts/python.sh $(BUILD)
+
+wheels: ## Make Python wheels of the archives that release-linux, arm64 and windows have built, in BUILD/wheels
+	@test -n "$(archives)" || { echo "there is no archive under $(BUILD): run make release-linux, make arm64 or make windows first"; exit 1; }
+	@for archive in $(archives); do scripts/wheel.sh "$$archive" $(BUILD)/wheels || exit; done
 
 csharp: ## Compile the C# binding with Mono, and run its tests
 	scripts/csharp.sh $(BUILD)

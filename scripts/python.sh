@@ -1,5 +1,6 @@
 #!/bin/bash
-# Builds the Python wheel with the library of a build inside, installs it into an environment of its own, and runs its tests there.
+# Builds the Python wheel with the library of a build inside, installs it into an environment of its own, and runs its tests, the examples, the
+# programs of the documents, and mypy there.
 #   python.sh BUILD_DIR
 set -euo pipefail
 build=${1:?usage: python.sh BUILD_DIR}
@@ -7,23 +8,22 @@ cd "$(dirname "$0")/.."
 build=$(cd "$build" && pwd)
 [ -e "$build/lib/libnanovllm.so" ] || { echo "python.sh: nothing is built in $build yet: run make demo first" >&2; exit 1; }
 
-# The package is built from a copy, beside which the library lies: the tree stays as it is.
-rm -rf "$build/python"
-mkdir -p "$build/python/wheels"
-cp -r bindings/python "$build/python/package"
-cp "$(readlink -f "$build/lib/libnanovllm.so")" "$build/python/package/src/nanovllm/libnanovllm.so.0"
-strip --strip-debug "$build/python/package/src/nanovllm/libnanovllm.so.0"
-
 environment=$build/python-environment
 [ -x "$environment/bin/python" ] || python3 -m venv "$environment"
 pip="$environment/bin/pip --quiet --disable-pip-version-check"
-$pip wheel --no-deps --wheel-dir "$build/python/wheels" "$build/python/package"
-$pip install --no-deps --force-reinstall "$build"/python/wheels/*.whl
 
-export NANOVLLM_MODEL=$PWD/models/demo
+rm -rf "$build/python"
+mkdir -p "$build/python"
+wheel=$(PYTHON=$environment/bin/python scripts/wheel.sh "$build/lib/libnanovllm.so" "$build/python/wheels")
+$pip install --no-deps --force-reinstall "$wheel"
+# Without other packages first, as most users begin.
+"$environment/bin/python" -c 'import sys, nanovllm; nanovllm.Engine(sys.argv[1], device="cpu").close()' models/demo
+$pip install numpy "pydantic>=2" tqdm mypy auditwheel "setuptools>=77" wheel
+
 # The installed package, and not the sources.
-(cd "$build/python" && "$environment/bin/python" -W error::ResourceWarning -m unittest discover -s package/tests)
-awk '/^```python$/ { inside = 1; next } /^```$/ { inside = 0 } inside' README.md >"$build/python/readme.py"
-"$environment/bin/python" "$build/python/readme.py" | grep -q .
-ls "$build/python/wheels"
+cp -r bindings/python/tests "$build/python/tests"
+export NANOVLLM_MODEL=$PWD/models/demo NANOVLLM_SOURCE=$PWD NANOVLLM_WHEEL=$wheel
+(cd "$build/python" && "$environment/bin/python" -W error::ResourceWarning -m unittest discover -s tests)
+(cd "$build/python" && "$environment/bin/python" -m mypy --strict --package nanovllm && "$environment/bin/python" -m mypy --strict "$NANOVLLM_SOURCE"/examples/python/*.py)
+echo "$wheel"
 echo "Python: all passed"
