@@ -62,6 +62,7 @@ fn engine(rows: usize) -> Engine {
         vocab_size: 1000,
         num_layers: 1,
         hidden_size: 1,
+        has_head: true,
         bos_token: None,
         eos_tokens: vec![0],
         num_parameters: 0,

@@ -291,6 +291,7 @@ mod tests {
             vocab_size: 8,
             num_layers: 1,
             hidden_size: 1,
+            has_head: true,
             bos_token: None,
             eos_tokens: Vec::new(),
             num_parameters: 0,

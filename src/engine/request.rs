@@ -4,7 +4,7 @@
 //! prompts of a call of `generate` that share their options.
 
 use super::adjustments::Adjustments;
-use super::sampling_params::{Eos, Pinning, SamplingParams};
+use super::sampling_params::{Eos, Pinning, Pooling, SamplingParams};
 use super::sequence::{Sequence, SequenceKey};
 use super::stop_strings::StopSet;
 use base::TokenId;
@@ -88,6 +88,10 @@ impl CheckedParams {
     /// more candidates than there are log-probabilities.
     pub fn new(params: SamplingParams, info: &ModelInfo) -> Result<CheckedParams> {
         params.check(info.vocab_size)?;
+        if !info.has_head && params.pooling == Pooling::None {
+            let what = "the model has no head and generates nothing: ask for an embedding by pooling".to_owned();
+            return Err(Error::Unsupported { what });
+        }
         let ending_tokens = ending_tokens(&params, info)?;
         if let Some(beams) = params.beams
             && beams.num_candidates(ending_tokens.len(), params.min_tokens) > MAX_LOGPROBS

@@ -95,7 +95,8 @@ impl<B: Backend> Decoder<B> {
             layers.map(|(index, layer)| Layer::load(backend, layer, &sharding, weights, index, spec.hidden)).collect();
         let final_norm = Norm::load(backend, &spec.final_norm, weights, names.final_norm, spec.hidden)?;
         let head = match spec.head.weights {
-            HeadWeights::Tied => None,
+            // Of a model without a head, no logits are asked for.
+            HeadWeights::Tied | HeadWeights::Missing => None,
             HeadWeights::Own => {
                 let (shape, own) = ((spec.vocab, spec.hidden), [sharding.own_vocab()]);
                 Some(backend.matrix(&weights.matrix_parts(names.head, shape, &own, 0..spec.hidden)?)?)

@@ -64,8 +64,15 @@ impl Description {
         refuse_other_model_type(fields, class)?;
         let (family, decoder, mut unread) = match class {
             Class::Decoder(family) => (family, config.decoder(), Vec::new()),
+            Class::Wrapper(wrapper) if wrapper.is_flat && fields.get("text_config").is_none() => {
+                let mut decoder = config.decoder();
+                decoder.retain(|name, _| !wrapper.harmless.contains(&&**name));
+                (wrapper.prepare)(&mut decoder);
+                (wrapper.families[0].1, decoder, Vec::new())
+            }
             Class::Wrapper(wrapper) => {
-                let decoder = config.text_decoder()?;
+                let mut decoder = config.text_decoder()?;
+                (wrapper.prepare)(&mut decoder);
                 let family = decoder_family(config, wrapper)?;
                 settings::refuse_unread(fields, &[])?;
                 let known = |name: &str, value: &Value| {
@@ -94,8 +101,9 @@ fn decoder_family(config: &HfConfig, wrapper: &Wrapper) -> Result<&'static Famil
     let families = wrapper.families;
     let text = config.fields().object("text_config")?;
     let named = text.map(|text| text.text("model_type")).transpose()?.flatten();
-    let Some(named) = named else { return Ok(families[0]) };
-    families.iter().find(|family| family.model_type == named).copied().ok_or_else(|| Error::UnsupportedModel {
+    let Some(named) = named else { return Ok(families[0].1) };
+    let found = families.iter().find(|(model_type, _)| *model_type == named);
+    found.map(|(_, family)| *family).ok_or_else(|| Error::UnsupportedModel {
         setting: "model_type of text_config",
         value: format!("{named:.60} in {}", wrapper.class),
         supported: wrapper.decoders,

@@ -51,7 +51,13 @@ pub enum Class {
 ///
 /// [`Error::Architecture`] with the known classes when none is known.
 pub fn find(architectures: &[String]) -> Result<Class> {
-    let decoders = FAMILIES.iter().find(|family| architectures.iter().any(|name| family.classes.contains(&&**name)));
+    // `Qwen3Model` is what `Qwen3ForCausalLM` has below its head.
+    let with_head = |name: &str| Some(format!("{}ForCausalLM", name.strip_suffix("Model")?));
+    let known = |family: &&Family, name: &str| family.classes.contains(&name);
+    let is_of = |family: &&Family, name: &String| {
+        known(family, name) || with_head(name).is_some_and(|class| known(family, &class))
+    };
+    let decoders = FAMILIES.iter().copied().find(|family| architectures.iter().any(|name| is_of(family, name)));
     let wrappers = WRAPPERS.iter().find(|wrapper| architectures.iter().any(|name| name == wrapper.class));
     match (decoders, wrappers) {
         (Some(family), _) => Ok(Class::Decoder(family)),

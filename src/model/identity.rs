@@ -158,6 +158,7 @@ fn of_head(head: &Head) -> String {
     let weights = match weights {
         HeadWeights::Tied => "Tied",
         HeadWeights::Own => "Own",
+        HeadWeights::Missing => "Missing",
     };
     record("Head", &[("weights", weights.to_owned()), ("scale", value(scale)), ("softcap", value(softcap))])
 }

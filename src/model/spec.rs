@@ -179,6 +179,8 @@ pub enum HeadWeights {
     Tied,
     /// A matrix of its own.
     Own,
+    /// Nowhere: the model makes hidden states alone.
+    Missing,
 }
 
 impl DecoderSpec {

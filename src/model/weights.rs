@@ -129,6 +129,13 @@ impl Weights {
         self.layout.names
     }
 
+    /// Whether the head of the decoder is left out: the checkpoint was written of a model without one, as the names of all others say.
+    pub fn lacks_head(&self) -> bool {
+        let head = self.full_name(self.layout.names.head, "");
+        let module = head.trim_end_matches('.');
+        self.root.body.is_empty() && !Quantization::parts(module).any(|name| self.tensors.get(&name).is_some())
+    }
+
     /// Number type of the matrices that are not coded, and of what is computed with all of them where a device has no other.
     pub fn dtype(&self) -> DType {
         self.dtype

@@ -2,9 +2,10 @@
 //!
 //! Only the decoder is read: `text_config` describes it, and its tensors have a prefix. Such a model answers text as its decoder alone does.
 
-use crate::families::{gemma3, ministral3, mistral};
+use crate::families::{gemma3, ministral3, mistral, qwen2, qwen3};
 use crate::family::Family;
 use crate::names::Root;
+use serde_json::{Map, Value};
 
 /// A class that holds a decoder.
 pub struct Wrapper {
@@ -15,8 +16,8 @@ pub struct Wrapper {
     pub models: &'static str,
     /// What `model_type` has to be where it is given.
     pub model_type: &'static str,
-    /// What `model_type` of `text_config` may name; the first where it names nothing.
-    pub families: &'static [&'static Family],
+    /// What `model_type` of `text_config` may name, and the family of each; the first where it names nothing.
+    pub families: &'static [(&'static str, &'static Family)],
     /// The same, for messages.
     pub decoders: &'static str,
     /// Where the decoder may be among the tensors.
@@ -25,6 +26,10 @@ pub struct Wrapper {
     pub ignored: &'static [&'static str],
     /// Fields of the config that describe other parts.
     pub harmless: &'static [&'static str],
+    /// Takes out of the decoder's fields what only other parts need.
+    pub prepare: fn(&mut Map<String, Value>),
+    /// Whether published configs have the decoder's fields beside those of other parts, without `text_config`.
+    pub is_flat: bool,
 }
 
 /// All wrappers.
@@ -33,23 +38,91 @@ pub const WRAPPERS: &[Wrapper] = &[
         class: "Gemma3ForConditionalGeneration",
         models: "Gemma 3 4B, 12B and 27B, text only",
         model_type: "gemma3",
-        families: &[&gemma3::FAMILY],
+        families: &[("gemma3_text", &gemma3::FAMILY)],
         decoders: "gemma3_text",
         roots: ROOTS,
         ignored: IGNORED,
         harmless: HARMLESS,
+        prepare: |_| {},
+        is_flat: false,
     },
     Wrapper {
         class: "Mistral3ForConditionalGeneration",
         models: "Mistral Small 3.1 and 3.2, Ministral 3, text only",
         model_type: "mistral3",
-        families: &[&mistral::FAMILY, &ministral3::FAMILY],
+        families: &[("mistral", &mistral::FAMILY), ("ministral3", &ministral3::FAMILY)],
         decoders: "mistral or ministral3",
         roots: ROOTS,
         ignored: IGNORED,
         harmless: HARMLESS,
+        prepare: |_| {},
+        is_flat: false,
+    },
+    Wrapper {
+        class: "Qwen2VLForConditionalGeneration",
+        models: "Qwen2-VL, text only",
+        model_type: "qwen2_vl",
+        families: &[("qwen2_vl_text", &qwen2::FAMILY)],
+        decoders: "qwen2_vl_text",
+        roots: QWEN_VL_ROOTS,
+        ignored: QWEN_VL_IGNORED,
+        harmless: QWEN_VL_HARMLESS,
+        prepare: with_one_axis,
+        is_flat: true,
+    },
+    Wrapper {
+        class: "Qwen2_5_VLForConditionalGeneration",
+        models: "Qwen2.5-VL, text only",
+        model_type: "qwen2_5_vl",
+        families: &[("qwen2_5_vl_text", &qwen2::FAMILY)],
+        decoders: "qwen2_5_vl_text",
+        roots: QWEN_VL_ROOTS,
+        ignored: QWEN_VL_IGNORED,
+        harmless: QWEN_VL_HARMLESS,
+        prepare: with_one_axis,
+        is_flat: true,
+    },
+    Wrapper {
+        class: "Qwen3VLForConditionalGeneration",
+        models: "Qwen3-VL, dense, text only",
+        model_type: "qwen3_vl",
+        families: &[("qwen3_vl_text", &qwen3::FAMILY)],
+        decoders: "qwen3_vl_text",
+        roots: QWEN_VL_ROOTS,
+        ignored: QWEN_VL_IGNORED,
+        harmless: QWEN_VL_HARMLESS,
+        prepare: with_one_axis,
+        is_flat: false,
     },
 ];
+
+/// Where the decoder of Qwen's models of images is: transformers writes the first, published folders of 2024 and 2025 have the second.
+const QWEN_VL_ROOTS: &[Root] = &[Root { body: "model.language_model.", head: "" }, Root { body: "model.", head: "" }];
+
+const QWEN_VL_IGNORED: &[&str] = &["visual.", "model.visual."];
+
+const QWEN_VL_HARMLESS: &[&str] = &[
+    "vision_config",
+    "image_token_id",
+    "video_token_id",
+    "vision_token_id",
+    "vision_start_token_id",
+    "vision_end_token_id",
+];
+
+/// Makes a rotation over three axes one over positions: those of text are the same on each axis, and each pair of a head turns by one.
+fn with_one_axis(decoder: &mut Map<String, Value>) {
+    for name in ["rope_scaling", "rope_parameters"] {
+        let Some(Value::Object(rope)) = decoder.get_mut(name) else { continue };
+        rope.remove("mrope_section");
+        rope.remove("mrope_interleaved");
+        for kind in ["type", "rope_type"] {
+            if rope.get(kind).is_some_and(|kind| kind == "mrope") {
+                rope.insert(kind.to_owned(), "default".into());
+            }
+        }
+    }
+}
 
 /// transformers has moved the decoder within the model and the head out of it; checkpoints of both forms are common.
 const ROOTS: &[Root] = &[

@@ -13,6 +13,7 @@ use compute::batch::BatchLimits;
 use compute::{Backend, KvFormat};
 use formats::source::Source;
 use model::description::Description;
+use model::spec::HeadWeights;
 use model::weights::{Reading, Weights};
 
 /// What processes say to each other, raised whenever a frame or a batch changes its form: builds of one version may differ.
@@ -36,7 +37,7 @@ pub struct Checkpoint {
 impl Checkpoint {
     /// Reads what `source` says of its model, for a device of type `B`.
     pub fn open<B: Backend>(source: &Source, config: &EngineOptions) -> Result<Checkpoint> {
-        let model = Description::read(source)?;
+        let mut model = Description::read(source)?;
         let limits = memory::batch_limits(config, model.spec.max_positions, &B::DEFAULTS)?;
         // What is free is asked before weights are copied, so that a share of it is the same however they come.
         let free = memory::free_host_bytes();
@@ -47,6 +48,10 @@ impl Checkpoint {
             on_load: config.on_load,
         };
         let weights = Weights::open(source, model.layout, model.quantization.clone(), reading)?;
+        if model.spec.head.weights == HeadWeights::Own && weights.lacks_head() {
+            log(Level::Info, format_args!("the model has no head: it makes embeddings"));
+            model.spec.head.weights = HeadWeights::Missing;
+        }
         let (stored, dtype) = (weights.dtype(), B::weight_dtype(weights.dtype(), config.dtype)?);
         let kv_format = config.kv_cache_dtype.format(dtype);
         if dtype == stored {

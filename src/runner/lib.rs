@@ -37,6 +37,7 @@ use formats::{Coding, DType};
 use model::description::Description;
 pub use model::quantization::{OnLoad, quantize_folder};
 pub use model::shard::Sums;
+use model::spec::HeadWeights;
 pub use model::weight_summary::WeightPart;
 use model::weights::Weights;
 use options::EngineOptions;
@@ -194,6 +195,8 @@ pub struct ModelInfo {
     pub num_layers: usize,
     /// Width of the residual stream.
     pub hidden_size: usize,
+    /// Whether it has a head. Without one it makes embeddings and generates nothing.
+    pub has_head: bool,
     /// The token that begins a text, by config.json.
     pub bos_token: Option<TokenId>,
     /// Tokens that end an answer, by config.json; generation_config.json overrides them.
@@ -239,6 +242,7 @@ impl ModelInfo {
             vocab_size: spec.vocab,
             num_layers: spec.layers.len(),
             hidden_size: spec.hidden,
+            has_head: spec.head.weights != HeadWeights::Missing,
             bos_token: model.bos_token,
             eos_tokens: model.eos_tokens.clone(),
             num_parameters: weights.parameters(),

@@ -102,6 +102,7 @@ pub fn load_beside(shape: Shape, memory_left: Arc<AtomicUsize>) -> Loaded {
         vocab_size: vocab,
         num_layers: shape.stages,
         hidden_size: 1,
+        has_head: true,
         bos_token: None,
         eos_tokens: vec![EOS],
         num_parameters: 0,

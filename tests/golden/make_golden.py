@@ -237,6 +237,10 @@ def plain(theta, **more):
     return dict(rope_type="default", rope_theta=theta, **more)
 
 
+def axes(theta, section, **more):
+    return plain(theta, mrope_section=section, **more)
+
+
 def by_layer(sliding, full):
     return {S: sliding, F: full}
 
@@ -270,6 +274,9 @@ SIGLIP = dict(
 PIXTRAL = dict(
     model_type="pixtral", hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1, head_dim=8,
     image_size=8, patch_size=4,
+)
+QWEN_VISION = dict(
+    depth=1, hidden_size=8, intermediate_size=8, num_heads=1, patch_size=2, spatial_merge_size=1, temporal_patch_size=1, out_hidden_size=32,
 )
 COHERE2 = dict(
     layer_norm_eps=3e-4, logit_scale=0.3, tie_word_embeddings=True, sliding_window=16, num_hidden_layers=4,
@@ -469,6 +476,44 @@ FAMILIES = {
         ) | GRANITE,
         dict(seed=2000, absent=["time_step_limit"]),
     ),
+    "qwen3_vl-f32": (
+        "qwen3_vl",
+        "float32",
+        dict(
+            text_config=dict(SMALL, head_dim=32, rope_parameters=axes(20000.0, [7, 5, 4], mrope_interleaved=True)),
+            vision_config=dict(QWEN_VISION, deepstack_visual_indexes=[0], num_position_embeddings=16), tie_word_embeddings=False,
+        ),
+        {},
+    ),
+    "qwen3_vl-bf16-tied": (
+        "qwen3_vl",
+        "bfloat16",
+        dict(
+            text_config=dict(
+                SMALL, head_dim=48, attention_bias=True, tie_word_embeddings=True,
+                rope_parameters=axes(20000.0, [12, 6, 6], mrope_interleaved=True),
+            ),
+            vision_config=dict(QWEN_VISION, deepstack_visual_indexes=[0], num_position_embeddings=16), tie_word_embeddings=True,
+        ),
+        dict(seed=2004),
+    ),
+    "qwen2_5_vl-f32-flat": (
+        "qwen2_5_vl",
+        "float32",
+        dict(
+            text_config=dict(SHARED, rope_parameters=axes(20000.0, [8, 4, 4])), vision_config=QWEN_VISION, tie_word_embeddings=False,
+        ),
+        dict(flat=True),
+    ),
+    "qwen2_vl-bf16-wrapped": (
+        "qwen2_vl",
+        "bfloat16",
+        dict(
+            text_config=dict(SHARED, num_attention_heads=2, rope_parameters=axes(20000.0, [8, 4, 4])),
+            vision_config=dict(QWEN_VISION, embed_dim=8, mlp_ratio=1), tie_word_embeddings=False,
+        ),
+        {},
+    ),
 }
 
 
@@ -491,7 +536,7 @@ def weights(config, generator):
     for name, shape in shapes.items():
         noise = torch.randn(shape, generator=generator)
         # Sharper attention would magnify the rounding of keys beyond what trained models show: hence 0.7 and 0.8.
-        if "vision" in name or "multi_modal" in name:
+        if "vision" in name or "visual" in name or "multi_modal" in name:
             state[name] = noise
         elif name.endswith(("q_norm.weight", "k_norm.weight", "query_layernorm.weight", "key_layernorm.weight")):
             state[name] = 0.7 + 0.2 * noise - one_less
@@ -540,9 +585,20 @@ def with_old_olmo3_keys(written):
     del written["layer_types"]
 
 
+def with_flat_text(written):
+    """As published before text_config: the decoder's fields beside those of images, and its rotation as of 2024."""
+    text = written.pop("text_config")
+    model_type = written["model_type"]
+    written.update({name: value for name, value in text.items() if name not in written or written[name] is None})
+    written["model_type"] = model_type
+    rope = written.pop("rope_parameters")
+    written["rope_theta"] = rope["rope_theta"]
+    written["rope_scaling"] = dict(type="mrope", mrope_section=rope["mrope_section"])
+
+
 def write_folder(
     folder, config, state, number_type, shards=1, old_rope_keys=False, gemma3_keys=False, olmo3_keys=False, absent=(),
-    pattern=None, bare=False, wrapped=None,
+    pattern=None, bare=False, wrapped=None, flat=False,
 ):
     folder.mkdir(parents=True)
     written = config.to_dict()
@@ -561,6 +617,9 @@ def write_folder(
         del written["layer_types"]
     if bare:
         state = {name.removeprefix("model."): tensor for name, tensor in state.items()}
+    if flat:
+        with_flat_text(written)
+        state = {name.replace("model.language_model.", "model.").replace("model.visual.", "visual."): t for name, t in state.items()}
     if wrapped is not None:
         # Where the decoder and its head are: both have moved over time, and everything else has with them.
         text, head = wrapped

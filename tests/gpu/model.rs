@@ -47,10 +47,12 @@ const CASES: &[&str] = &[
     "phi3-f16-longrope-short96",
     "qwen2-bf16-head96-gqa7",
     "qwen2-f16-head128",
+    "qwen2_vl-bf16-wrapped",
     "qwen3-bf16-head128",
     "qwen3-bf16-head64-gqa16",
     "qwen3-bf16-reranker",
     "qwen3-f16-head256",
+    "qwen3_vl-bf16-tied",
     "seed_oss-bf16-out-bias",
     "smollm3-bf16-interval3",
 ];

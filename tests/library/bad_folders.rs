@@ -500,6 +500,13 @@ fn a_checkpoint_of_the_bare_decoder_opens_too() {
 }
 
 #[test]
+fn a_checkpoint_that_lost_its_head() {
+    let folder = Folder::copy("qwen3-f32-yarn", "lost-head");
+    folder.edit_tensors(|tensors| tensors.retain(|name, _| name != "lm_head.weight"));
+    assert!(refusal(&folder.path).to_string().contains("lm_head.weight"));
+}
+
+#[test]
 fn an_index_that_names_a_missing_shard() {
     let folder = Folder::copy(SHARDED, "missing-shard");
     fs::remove_file(folder.file(FIRST_SHARD)).unwrap();

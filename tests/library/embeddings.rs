@@ -3,6 +3,7 @@
 use crate::driver;
 use crate::fake_runner;
 use crate::reference;
+use crate::scratch_folder;
 
 use base::TokenId;
 use compute::batch::{BatchLimits, MAX_POOLED_ROWS};
@@ -16,6 +17,8 @@ use fake_runner::{Shape, digest, load};
 use formats::DType;
 use reference::{HALF_PRECISION, Reference, SINGLE_PRECISION, distance};
 use runner::Device;
+use scratch_folder::Folder;
+use serde_json::json;
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 
@@ -43,6 +46,28 @@ fn open_golden(name: &str, max_batched_tokens: usize, dtype: Option<DType>) -> E
     options.max_num_seqs = Some(4);
     options.max_batched_tokens = Some(max_batched_tokens);
     Engine::open(&options, &mut |_| ControlFlow::Continue(())).unwrap()
+}
+
+/// What transformers writes of `Qwen3Model`: no head, and no prefix. It makes embeddings, and says that it generates nothing.
+#[test]
+fn a_checkpoint_without_a_head_makes_embeddings_alone() {
+    let folder = Folder::copy("qwen3-f32-yarn", "headless");
+    folder.edit_tensors(|tensors| {
+        let named = |(name, tensor): (String, _)| Some((name.strip_prefix("model.")?.to_owned(), tensor));
+        *tensors = std::mem::take(tensors).into_iter().filter_map(named).collect();
+    });
+    folder.edit_json("config.json", |config| config["architectures"] = json!(["Qwen3Model"]));
+    let mut options = EngineOptions::new(&folder.path);
+    options.device = Device::Cpu;
+    options.kv_cache_bytes = Some(4 << 20);
+    let mut engine = Engine::open(&options, &mut |_| ControlFlow::Continue(())).unwrap();
+    let reference = Reference::read("qwen3-f32-yarn");
+    let refused = engine.handle().add_request(Prompt::Tokens(&reference.prompt), SamplingParams::default());
+    assert!(refused.unwrap_err().to_string().contains("the model has no head"));
+    for (kind, pooling) in KINDS {
+        let made = embed(&mut engine, &[&reference.prompt], &[pooled(pooling)]);
+        assert!(distance(&made[0].embedding, &Reference::embedding("qwen3-f32-yarn", kind)) < SINGLE_PRECISION);
+    }
 }
 
 #[test]

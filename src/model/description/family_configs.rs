@@ -25,6 +25,39 @@ pub fn configs() -> Vec<(&'static str, Value)> {
             }),
         ),
         (
+            "Qwen2.5-VL-7B",
+            json!({
+                "architectures": ["Qwen2_5_VLForConditionalGeneration"], "attention_dropout": 0.0, "bos_token_id": 151643,
+                "eos_token_id": 151645, "vision_start_token_id": 151652, "vision_end_token_id": 151653,
+                "vision_token_id": 151654, "image_token_id": 151655, "video_token_id": 151656, "hidden_act": "silu",
+                "hidden_size": 3584, "initializer_range": 0.02, "intermediate_size": 18944,
+                "max_position_embeddings": 128000, "max_window_layers": 28, "model_type": "qwen2_5_vl",
+                "num_attention_heads": 28, "num_hidden_layers": 28, "num_key_value_heads": 4, "rms_norm_eps": 1e-06,
+                "rope_theta": 1000000.0, "sliding_window": 32768, "tie_word_embeddings": false,
+                "torch_dtype": "bfloat16", "use_cache": true, "use_sliding_window": false,
+                "vision_config": {"depth": 32, "hidden_size": 1280, "spatial_patch_size": 14},
+                "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]}, "vocab_size": 152064
+            }),
+        ),
+        (
+            "Qwen3-VL-4B",
+            json!({
+                "architectures": ["Qwen3VLForConditionalGeneration"], "image_token_id": 151655, "model_type": "qwen3_vl",
+                "text_config": {
+                    "attention_bias": false, "attention_dropout": 0.0, "bos_token_id": 151643, "dtype": "bfloat16",
+                    "eos_token_id": 151645, "head_dim": 128, "hidden_act": "silu", "hidden_size": 2560,
+                    "initializer_range": 0.02, "intermediate_size": 9728, "max_position_embeddings": 262144,
+                    "model_type": "qwen3_vl_text", "num_attention_heads": 32, "num_hidden_layers": 36,
+                    "num_key_value_heads": 8, "rms_norm_eps": 1e-06,
+                    "rope_scaling": {"mrope_interleaved": true, "mrope_section": [24, 20, 20], "rope_type": "default"},
+                    "rope_theta": 5000000, "tie_word_embeddings": true, "use_cache": true, "vocab_size": 151936
+                },
+                "tie_word_embeddings": true, "transformers_version": "4.57.0.dev0", "video_token_id": 151656,
+                "vision_config": {"deepstack_visual_indexes": [5, 11, 17], "depth": 24, "model_type": "qwen3_vl"},
+                "vision_end_token_id": 151653, "vision_start_token_id": 151652
+            }),
+        ),
+        (
             "Phi-4-mini",
             json!({
                 "_name_or_path": "Phi-4-mini-instruct", "architectures": ["Phi3ForCausalLM"], "attention_bias": false,
