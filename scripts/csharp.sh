@@ -25,8 +25,14 @@ generate=()
 [ ! -x "$build/examples/generate" ] || generate=("$build/examples/generate")
 mono --debug "$out/Tests.exe" models/demo tests/capi/abi.h "${generate[@]}"
 
-# The program of the README page.
-awk '/^```csharp$/ { inside = 1; next } /^```$/ { inside = 0 } inside' $binding/README.md >"$out/Readme.cs"
-$compile -r:"$out/Nanovllm.dll" -out:"$out/Readme.exe" "$out/Readme.cs"
-mono "$out/Readme.exe" models/demo | grep -q .
+# The programs of the pages.
+. tests/docs/pages.sh
+mkdir "$out/blocks"
+# shellcheck disable=SC2086 # a list of paths
+programs=$(awk -v out="$out/blocks" -f tests/docs/blocks.awk $pages | awk -F '\t' '$3 == "csharp" && $4 == "run" { print $6 }')
+[ -n "$programs" ] || { echo "csharp.sh: no page shows C#" >&2; exit 1; }
+for program in $programs; do
+    $compile -r:"$out/Nanovllm.dll" -out:"$program.exe" "$program"
+    MONO_PATH="$out" mono "$program.exe" models/demo | grep -q . || { echo "csharp.sh: $program printed nothing" >&2; exit 1; }
+done
 echo "C#: all passed"

@@ -23,7 +23,14 @@ $pip install --no-deps --force-reinstall "$build"/python/wheels/*.whl
 export NANOVLLM_MODEL=$PWD/models/demo
 # The installed package, and not the sources.
 (cd "$build/python" && "$environment/bin/python" -W error::ResourceWarning -m unittest discover -s package/tests)
-awk '/^```python$/ { inside = 1; next } /^```$/ { inside = 0 } inside' README.md >"$build/python/readme.py"
-"$environment/bin/python" "$build/python/readme.py" | grep -q .
+# The programs of the pages.
+. tests/docs/pages.sh
+mkdir "$build/python/blocks"
+# shellcheck disable=SC2086 # a list of paths
+programs=$(awk -v out="$build/python/blocks" -f tests/docs/blocks.awk $pages | awk -F '\t' '$3 == "python" && $4 == "run" { print $6 }')
+[ -n "$programs" ] || { echo "python.sh: no page shows Python" >&2; exit 1; }
+for program in $programs; do
+    "$environment/bin/python" "$program" | grep -q . || { echo "python.sh: $program printed nothing" >&2; exit 1; }
+done
 ls "$build/python/wheels"
 echo "Python: all passed"
