@@ -71,26 +71,18 @@ echo "== the programs of the pages"
 mkdir "$work/blocks"
 # shellcheck disable=SC2086 # a list of paths
 awk -v out="$work/blocks" -f tests/docs/blocks.awk $pages >"$work/list"
-blocks() { # CONDITION: the files of the blocks, by language ($3) and how they run ($4)
+blocks() { # CONDITION: the files of the blocks, by how they run ($4) and as which file ($5)
     local found
     found=$(awk -F '\t' "$1 { print \$6 }" "$work/list")
     [ -n "$found" ] || { echo "go.sh: no page has a block with $1" >&2; return 1; }
     echo "$found"
 }
 binding=$PWD/bindings/go
-programs=$(blocks '$3 == "go" && $4 == "run"')
-for program in $programs; do
-    mkdir "$work/hello"
-    cp "$program" "$work/hello/main.go"
-    (
-        cd "$work/hello"
-        go mod init hello 2>/dev/null
-        go mod edit -require libnanovllm/bindings/go@v0.0.0 -replace libnanovllm/bindings/go="$binding"
-        go vet .
-        go run . "$NANOVLLM_MODEL" | grep .
-    )
-    rm -r "$work/hello"
-done
+mkdir -p "$work/hello/models"
+ln -s "$NANOVLLM_MODEL" "$work/hello/models/demo"
+cp "$(blocks '$5 == "main.go"')" "$work/hello/main.go"
+sed "s|=PATH$|=$binding|" "$(blocks '$4 == "with main.go"')" >"$work/commands"
+(cd "$work/hello" && sh -eu "$work/commands" | grep . && go vet .)
 
 echo "== the server"
 (

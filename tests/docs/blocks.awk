@@ -4,7 +4,7 @@
 # Prints a line per block, with tabs between: page, line, language, how, name, file. `how` is
 #   run            the block is a whole program, or commands
 #   fragment       lines of C that tests/docs/fragment.h makes a function of: they are compiled
-#   with TEXT      it runs beside something that TEXT names
+#   with TEXT      scripts/go.sh or scripts/csharp.sh runs it with what TEXT names
 #   not run: WHY   nobody runs it
 #   data           output, or a text
 # `name` is the file as which the commands of the page find the block, or -. With `out`, each block is written to a file there.

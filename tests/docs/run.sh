@@ -71,8 +71,9 @@ done <"$work/list"
 elsewhere() { awk -F '\t' "$1 { n++ } END { print n + 0 }" "$work/list"; }
 echo "docs: $(wc -l <"$work/list") blocks"
 echo "  $ran run here, $compiled are compiled"
-echo "  $(elsewhere '$3 == "go" && $4 == "run" || $4 ~ /^with /') run by make go, $(elsewhere '$3 == "python" && $4 == "run"') by make python, \
-$(elsewhere '$3 == "csharp" && $4 == "run"') by make csharp, $(elsewhere '$3 == "rust" && $4 == "run"') by cargo test --doc"
+echo "  $(elsewhere '$3 == "go" && $4 == "run" || $4 ~ /^with (main.go|the)/') run by make go, \
+$(elsewhere '$3 == "python" && $4 == "run"') by make python, $(elsewhere '$3 == "csharp" && $4 == "run" || $4 == "with Hello.cs"') by make csharp, \
+$(elsewhere '$3 == "rust" && $4 == "run"') by cargo test --doc"
 echo "  $(elsewhere '$3 == "cmake" || $4 == "data"') are files of others, or no code"
 echo "  $(elsewhere '$4 ~ /^not run/') are not run:"
 awk -F '\t' '$4 ~ /^not run/ { sub(/^not run: /, "", $4); print "    " $1 ":" $2 ": " $4 }' "$work/list"
