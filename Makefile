@@ -15,7 +15,7 @@ archives = $(filter-out %-debug.tar.gz, $(wildcard $(BUILD)/linux/*.tar.gz $(BUI
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint header kernels gpu go python wheels csharp godot install package package-check release-linux windows arm64 bench fuzz soak tsan mutants
+.PHONY: help demo test lint docs header kernels gpu go python wheels csharp godot install package package-check release-linux windows arm64 bench fuzz soak tsan mutants
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,12 +31,16 @@ test: ## Install what is missing, run all tests, and print their counts
 	@scripts/prerequisites.sh test
 	@scripts/test.sh $(BUILD)
 
-lint: ## Check the formatting, clippy, that the generated files are up to date, and the versions of packages
+lint: ## Check the formatting, clippy, that the generated files are up to date, the versions of packages, and the links and names of docs
 	cargo fmt --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	scripts/header.sh --check
 	scripts/rust_api.sh --check
 	scripts/versions.sh
+	scripts/docs_check.sh
+
+docs: ## Build the site of README and docs into BUILD/docs with mdBook, which is installed if there is none, and check its links
+	scripts/docs.sh $(BUILD)
 
 header: ## Generate include/nanovllm.h from src/capi, and the files in bindings, docs and tests that repeat it
 	scripts/header.sh

@@ -25,8 +25,19 @@ generate=()
 [ ! -x "$build/examples/generate" ] || generate=("$build/examples/generate")
 mono --debug "$out/Tests.exe" models/demo tests/capi/abi.h "${generate[@]}"
 
-# The program of the README page.
-awk '/^```csharp$/ { inside = 1; next } /^```$/ { inside = 0 } inside' $binding/README.md >"$out/Readme.cs"
-$compile -r:"$out/Nanovllm.dll" -out:"$out/Readme.exe" "$out/Readme.cs"
-mono "$out/Readme.exe" models/demo | grep -q .
+# The programs of the pages.
+. tests/docs/pages.sh
+mkdir "$out/blocks"
+# shellcheck disable=SC2086 # a list of paths
+awk -v out="$out/blocks" -f tests/docs/blocks.awk $pages >"$out/list"
+# Its commands compile and run the program of a page, in a folder that looks like this one.
+mkdir "$out/root"
+ln -s "$PWD/bindings" "$PWD/models" "$out/root"
+ln -s "$build" "$out/root/build"
+commands=$(awk -F '\t' '$4 == "with Hello.cs" { print $1 "\t" $6 }' "$out/list")
+[ -n "$commands" ] || { echo "csharp.sh: no page shows how to compile C#" >&2; exit 1; }
+while IFS=$'\t' read -r page block; do
+    cp "$(awk -F '\t' -v page="$page" '$1 == page && $5 == "Hello.cs" { print $6 }' "$out/list")" "$out/root/Hello.cs"
+    (cd "$out/root" && sh -eu "$block") | grep -q . || { echo "csharp.sh: the program of $page printed nothing" >&2; exit 1; }
+done <<<"$commands"
 echo "C#: all passed"

@@ -66,25 +66,35 @@ echo "== the binding, with $(go env GOVERSION)"
     go test -run '^$' -bench Nothing -benchtime 50ms . | grep ^Benchmark
 )
 
-echo "== the program of README.md"
-mkdir "$work/hello"
-awk '/^```go$/ { inside = 1; next } /^```$/ { inside = 0 } inside' README.md >"$work/hello/main.go"
+echo "== the programs of the pages"
+. tests/docs/pages.sh
+mkdir "$work/blocks"
+# shellcheck disable=SC2086 # a list of paths
+awk -v out="$work/blocks" -f tests/docs/blocks.awk $pages >"$work/list"
+blocks() { # CONDITION: the files of the blocks, by how they run ($4) and as which file ($5)
+    local found
+    found=$(awk -F '\t' "$1 { print \$6 }" "$work/list")
+    [ -n "$found" ] || { echo "go.sh: no page has a block with $1" >&2; return 1; }
+    echo "$found"
+}
 binding=$PWD/bindings/go
-(
-    cd "$work/hello"
-    go mod init hello 2>/dev/null
-    go mod edit -require libnanovllm/bindings/go@v0.0.0 -replace libnanovllm/bindings/go="$binding"
-    go vet .
-    go run . "$NANOVLLM_MODEL" | grep .
-)
+mkdir -p "$work/hello/models"
+ln -s "$NANOVLLM_MODEL" "$work/hello/models/demo"
+cp "$(blocks '$5 == "main.go"')" "$work/hello/main.go"
+sed "s|=PATH$|=$binding|" "$(blocks '$4 == "with main.go"')" >"$work/commands"
+(cd "$work/hello" && sh -eu "$work/commands" | grep . && go vet .)
 
 echo "== the server"
 (
     cd examples/go/server
     go vet .
     go test -count=1 .
-    go build -o "$work/server" .
 )
+# As docs/server.md builds it, with another folder for the program.
+mkdir "$work/root"
+ln -s "$PWD/examples" "$work/root/examples"
+(cd "$work/root" && sh -eu "$(blocks '$4 == "with the build of the server"')")
+mv "$work/root/nanovllm-server" "$work/server"
 
 echo "== the manifests"
 (
@@ -98,16 +108,43 @@ if [ ! -x "$build/openai/bin/python" ]; then
     python3 -m venv "$build/openai"
 fi
 "$build/openai/bin/pip" install --quiet --disable-pip-version-check "openai==$openai_client"
-"$work/server" -model models/demo -addr 127.0.0.1:0 -api-key secret 2>"$work/log" &
-server=$!
-for _ in $(seq 100); do
-    url=$(sed -n 's/.* at \(http:.*\)$/\1/p' "$work/log")
-    [ -z "$url" ] || break
-    sleep 0.1
-done
-[ -n "$url" ] || { echo "go.sh: the server did not start:" >&2; cat "$work/log" >&2; exit 1; }
+# Starts the server with further flags, on a port of its own.
+start() {
+    "$work/server" -model models/demo -addr 127.0.0.1:0 "$@" 2>"$work/log" &
+    server=$!
+    for _ in $(seq 100); do
+        url=$(sed -n 's/.* at \(http:.*\)$/\1/p' "$work/log")
+        [ -z "$url" ] || return 0
+        sleep 0.1
+    done
+    echo "go.sh: the server did not start:" >&2
+    cat "$work/log" >&2
+    return 1
+}
+stop() {
+    kill "$server"
+    wait "$server" || { echo "go.sh: the server ended with $?:" >&2; cat "$work/log" >&2; return 1; }
+    server=
+}
+start -api-key secret
 "$build/openai/bin/python" examples/go/server/client_test.py "$url" secret
-kill "$server"
-wait "$server" || { echo "go.sh: the server ended with $?:" >&2; cat "$work/log" >&2; exit 1; }
-server=
+stop
+
+echo "== the requests of the pages"
+start
+# A status that is no success is a failure, which it is not for curl alone.
+mkdir "$work/bin"
+printf '#!/bin/sh\nexec %s --fail-with-body --silent --show-error "$@"\n' "$(command -v curl)" >"$work/bin/curl"
+chmod +x "$work/bin/curl"
+requests=$(blocks '$4 == "with the server"')
+for block in $requests; do
+    sed "s|http://localhost:8000|$url|g" "$block" >"$block.here"
+    case $block in
+    *.sh) PATH="$work/bin:$PATH" sh -eu "$block.here" ;;
+    *.python) "$build/openai/bin/python" "$block.here" ;;
+    *) echo "go.sh: nobody runs $block" >&2; exit 1 ;;
+    esac >"$work/answer" || { echo "go.sh: $block failed: $(cat "$work/answer")" >&2; exit 1; }
+    grep -q . "$work/answer" || { echo "go.sh: $block printed nothing" >&2; exit 1; }
+done
+stop
 echo "Go: all passed"

@@ -25,5 +25,14 @@ cp -r bindings/python/tests "$build/python/tests"
 export NANOVLLM_MODEL=$PWD/models/demo NANOVLLM_SOURCE=$PWD NANOVLLM_WHEEL=$wheel
 (cd "$build/python" && "$environment/bin/python" -W error::ResourceWarning -m unittest discover -s tests)
 (cd "$build/python" && "$environment/bin/python" -m mypy --strict --package nanovllm && "$environment/bin/python" -m mypy --strict "$NANOVLLM_SOURCE"/examples/python/*.py)
+# The programs of other pages; the tests run those of docs/python.md, which are one program.
+. tests/docs/pages.sh
+mkdir "$build/python/blocks"
+# shellcheck disable=SC2086 # a list of paths
+programs=$(awk -v out="$build/python/blocks" -f tests/docs/blocks.awk $pages | awk -F '\t' '$1 !~ /python.md/ && $3 == "python" && $4 == "run" { print $6 }')
+[ -n "$programs" ] || { echo "python.sh: no page shows Python" >&2; exit 1; }
+for program in $programs; do
+    "$environment/bin/python" "$program" | grep -q . || { echo "python.sh: $program printed nothing" >&2; exit 1; }
+done
 echo "$wheel"
 echo "Python: all passed"

@@ -57,7 +57,7 @@ pub mod facts {
     pub use runner::ModelInfo;
 }
 
-/// The programs of README.md, which are compiled and run as tests.
+/// The programs of docs/rust.md, which are compiled and run as tests.
 #[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;
+#[doc = include_str!("../docs/rust.md")]
+struct Page;

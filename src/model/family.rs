@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 /// Models that are described by the same fields and computed from the same tensors.
 pub struct Family {
-    /// What people call these models. README.md has it.
+    /// What people call these models. docs/models.md has it.
     #[cfg_attr(not(test), expect(dead_code))]
     pub models: &'static str,
     /// What `architectures` of a config.json may name.
@@ -118,4 +118,4 @@ impl Family {
 }
 
 #[cfg(test)]
-mod readme;
+mod models_page;

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 pub struct Wrapper {
     /// What `architectures` of a config.json names.
     pub class: &'static str,
-    /// What people call these models. README.md has it.
+    /// What people call these models. docs/models.md has it.
     #[cfg_attr(not(test), expect(dead_code))]
     pub models: &'static str,
     /// What `model_type` has to be where it is given.

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs into a temporary prefix, looks for debug information, which is installed apart, moves it, and builds consumers against it: by find_package, by pkg-config (shared and
-# static), and the README's program as a reader would copy it.
+# static), with the first programs of README.md and the pages of docs.
 #   installed.sh CMAKE BUILD_DIR SOURCE_DIR MODEL_FOLDER
 set -eu
 cmake=$1 build=$2 source=$3 model=$4
@@ -37,26 +37,32 @@ id() { readelf -n "$1" | sed -n 's/.*Build ID: //p'; }
 [ "$(id "$library")" = "$(id "$debug")" ] || { echo "installed.sh: $debug is of another library" >&2; exit 1; }
 bytes=$(du -sb "$work/prefix" | cut -f 1)
 
-# The README's programs in C and C++, between ```c and ```; the loop of a game has the fence ```c++.
-for language in c cpp c++; do
-    awk "\$0 == \"\`\`\`$language\" { inside = 1; next } /^\`\`\`\$/ { inside = 0 } inside" "$source/README.md" >"$work/readme.$language"
-    [ "$(wc -l <"$work/readme.$language")" -ge 10 ] || { echo "installed.sh: README.md shows no $language" >&2; exit 1; }
-done
+# The first program of each page.
+mkdir "$work/blocks"
+(cd "$source" && awk -v out="$work/blocks" -f tests/docs/blocks.awk README.md docs/cpp.md docs/game.md) >"$work/list"
+program() { # PAGE LANGUAGE NAME
+    block=$(awk -F '\t' -v page="$1" -v language="$2" '$1 == page && $3 == language && $4 == "run" { print $6; exit }' "$work/list")
+    [ -n "$block" ] && [ "$(wc -l <"$block")" -ge 10 ] || { echo "installed.sh: $1 shows no program in $2" >&2; exit 1; }
+    cp "$block" "$work/$3"
+}
+program README.md c hello.c
+program docs/cpp.md cpp hello.cpp
+program docs/game.md cpp loop.cpp
 
 mkdir "$work/consumer"
 cat >"$work/consumer/CMakeLists.txt" <<'CODE'
 cmake_minimum_required(VERSION 3.20)
 project(consumer LANGUAGES C CXX)
 find_package(nanovllm 0.1 REQUIRED)
-add_executable(cpp ../readme.cpp)
+add_executable(cpp ../hello.cpp)
 target_compile_features(cpp PRIVATE cxx_std_20)
 target_link_libraries(cpp PRIVATE nanovllm::cpp)
-add_executable(game ../readme.c++)
+add_executable(game ../loop.cpp)
 target_compile_features(game PRIVATE cxx_std_20)
 target_link_libraries(game PRIVATE nanovllm::cpp)
-add_executable(shared ../readme.c)
+add_executable(shared ../hello.c)
 target_link_libraries(shared PRIVATE nanovllm::nanovllm)
-add_executable(static ../readme.c)
+add_executable(static ../hello.c)
 target_link_libraries(static PRIVATE nanovllm::static)
 CODE
 quietly "$cmake" -S "$work/consumer" -B "$work/consumer/build" -DCMAKE_PREFIX_PATH="$work/prefix"
@@ -64,9 +70,9 @@ quietly "$cmake" --build "$work/consumer/build"
 
 export PKG_CONFIG_PATH="$libdir/pkgconfig"
 # shellcheck disable=SC2046 # pkg-config answers words
-cc -Wall -Wextra -Werror "$work/readme.c" -o "$work/by_pkg_config" $(pkg-config --cflags --libs nanovllm)
+cc -Wall -Wextra -Werror "$work/hello.c" -o "$work/by_pkg_config" $(pkg-config --cflags --libs nanovllm)
 # shellcheck disable=SC2046
-cc "$work/readme.c" -o "$work/by_pkg_config_static" $(pkg-config --cflags --libs nanovllm-static)
+cc "$work/hello.c" -o "$work/by_pkg_config_static" $(pkg-config --cflags --libs nanovllm-static)
 
 export LD_LIBRARY_PATH="$libdir"
 for program in "$work/consumer/build/shared" "$work/consumer/build/static" "$work/consumer/build/cpp" "$work/consumer/build/game" \

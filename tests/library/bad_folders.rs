@@ -81,21 +81,21 @@ fn a_folder_without_a_config() {
     assert_file(refusal(&folder.path), "config.json", "missing");
 }
 
-/// Each message of the troubleshooting section, with the path of the folder as `…`.
+/// Each message of docs/troubleshooting.md, with the path of the folder as `…`.
 #[test]
-fn what_readme_says_of_paths_are_messages() {
-    let readme = fs::read_to_string(crate::tree::root().join("README.md")).unwrap();
+fn what_troubleshooting_says_of_paths_are_messages() {
+    let page = fs::read_to_string(crate::tree::root().join("docs/troubleshooting.md")).unwrap();
     // A message may go on in the next line.
-    let readme = readme.split_whitespace().collect::<Vec<_>>().join(" ");
+    let page = page.split_whitespace().collect::<Vec<_>>().join(" ");
     let quoted = |error: Error, folder: &Path| {
         let message = error.to_string().replace(folder.to_str().unwrap(), "…");
         let message = message.split_inclusive("is not supported; supported: ").next().unwrap().to_owned();
         let message = if message.ends_with("supported: ") { message + "…" } else { message };
-        assert!(readme.contains(&format!("`{message}`")), "README.md does not have `{message}`");
+        assert!(page.contains(&format!("`{message}`")), "docs/troubleshooting.md does not have `{message}`");
     };
     let nothing = Path::new("Qwen/Qwen3-0.6B");
     quoted(Source::open(nothing).err().expect("no such folder"), Path::new("none"));
-    let folder = Folder::copy(WHOLE, "readme");
+    let folder = Folder::copy(WHOLE, "troubleshooting");
     quoted(Source::open(&folder.file("config.json")).err().expect("no model"), &folder.path);
     folder.edit_json("config.json", |config| config["architectures"] = json!(["MixtralForCausalLM"]));
     quoted(refusal(&folder.path), &folder.path);
@@ -109,7 +109,7 @@ fn what_readme_says_of_paths_are_messages() {
     let cut = refusal(&folder.path).to_string();
     assert!(
         cut.contains("incomplete metadata, file not fully covered")
-            && readme.contains("`incomplete metadata, file not fully covered`")
+            && page.contains("`incomplete metadata, file not fully covered`")
     );
     fs::remove_file(folder.file("model.safetensors")).unwrap();
     quoted(refusal(&folder.path), &folder.path);

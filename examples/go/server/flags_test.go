@@ -62,7 +62,7 @@ func TestTheCommandsOfTheManualAreParsed(t *testing.T) {
 		t.Fatal(err)
 	}
 	var engines []int
-	for _, found := range regexp.MustCompile(`(?m)^server (-.*)$`).FindAllSubmatch(manual, -1) {
+	for _, found := range regexp.MustCompile(`(?m)^\./nanovllm-server (-.*)$`).FindAllSubmatch(manual, -1) {
 		var told bytes.Buffer
 		parsed, err := parse(strings.Fields(string(found[1])), &told)
 		if err != nil {

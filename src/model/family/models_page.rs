@@ -1,4 +1,4 @@
-//! The README says which classes open: its table is made of [`FAMILIES`] and [`WRAPPERS`], and compared with them.
+//! docs/models.md says which classes open: its table is made of [`FAMILIES`] and [`WRAPPERS`], and compared with them.
 
 use crate::families::FAMILIES;
 use crate::wrappers::WRAPPERS;
@@ -18,12 +18,12 @@ fn table() -> String {
 }
 
 #[test]
-fn the_readme_lists_the_classes_that_open() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md");
-    let readme = fs::read_to_string(path).unwrap();
-    let (before, rest) = readme.split_once(BEGIN).expect("the table has a begin");
+fn the_page_of_models_lists_the_classes_that_open() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/models.md");
+    let page = fs::read_to_string(path).unwrap();
+    let (before, rest) = page.split_once(BEGIN).expect("the table has a begin");
     let (found, after) = rest.split_once(END).expect("the table has an end");
-    if env::var_os("NVLLM_WRITE_README").is_some() {
+    if env::var_os("NVLLM_WRITE_MODELS").is_some() {
         fs::write(path, format!("{before}{BEGIN}{}{END}{after}", table())).unwrap();
     } else {
         assert_eq!(found, table(), "scripts/models.sh writes what is wanted");

@@ -1,16 +1,16 @@
 #!/bin/sh
-# README.md quotes messages: those that a wrong model folder or prompt brings are still what the library says.
-#   readme.sh NANOVLLM MODEL_FOLDER SOURCE_DIR
+# docs/troubleshooting.md quotes messages: those that a wrong model folder or prompt brings are still what the library says.
+#   messages.sh NANOVLLM MODEL_FOLDER SOURCE_DIR
 set -eu
-tool=$1 model=$2 readme=$3/README.md
+tool=$1 model=$2 page=$3/docs/troubleshooting.md
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failures=0
-quoted() { # QUOTED... what README.md says, with the library's own message on the standard input
+quoted() { # QUOTED... what the page says, with the library's own message on the standard input
     said=$(cat)
     for part in "$@"; do
-        printf '%s\n' "$said" | grep -qF -- "$part" || { echo "readme.sh: no $part in: $said" >&2; failures=$((failures + 1)); }
-        grep -qF -- "$part" "$readme" || { echo "readme.sh: README.md does not say $part" >&2; failures=$((failures + 1)); }
+        printf '%s\n' "$said" | grep -qF -- "$part" || { echo "messages.sh: no $part in: $said" >&2; failures=$((failures + 1)); }
+        grep -qF -- "$part" "$page" || { echo "messages.sh: docs/troubleshooting.md does not say $part" >&2; failures=$((failures + 1)); }
     done
 }
 says() { "$tool" generate "$1" "${2:-hello}" 2>&1 || true; }
@@ -29,6 +29,6 @@ says "$model" "$(awk 'BEGIN { for (i = 0; i < 9000; i++) printf "prime " }')" | 
 
 # The others, as the source spells them.
 for part in "but the whole KV cache holds" "completions are queued and this request adds"; do
-    grep -qF "$part" "$readme" && grep -qF "$part" "$3/src/base/error.rs" || { echo "readme.sh: $part" >&2; failures=$((failures + 1)); }
+    grep -qF "$part" "$page" && grep -qF "$part" "$3/src/base/error.rs" || { echo "messages.sh: $part" >&2; failures=$((failures + 1)); }
 done
 exit "$failures"
