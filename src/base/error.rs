@@ -108,6 +108,13 @@ pub enum Error {
         /// What is accepted, as in "a number from 0 to 2".
         wanted: &'static str,
     },
+    /// `max_model_len` is 0, or more than the model was made for.
+    ModelLen {
+        /// What was given.
+        found: usize,
+        /// Positions that config.json gives the model, what rope scaling adds included.
+        limit: usize,
+    },
     /// Text that is not UTF-8.
     NotUtf8 {
         /// Which argument.
@@ -377,6 +384,12 @@ impl fmt::Display for Error {
                 write!(f, "{field} is {found}, but must be at most {limit} ({name})")
             }
             Error::Option { field, value, wanted } => write!(f, "{field} is {value}, but must be {wanted}"),
+            Error::ModelLen { found, limit } => {
+                write!(
+                    f,
+                    "max_model_len is {found}, but must be from 1 to {limit}, the positions that config.json gives the model"
+                )
+            }
             Error::NotUtf8 { what, valid_bytes } => {
                 write!(f, "{what} is not UTF-8: the byte at offset {valid_bytes} is invalid")
             }

@@ -89,6 +89,7 @@ pub(super) fn status_of(error: &Error) -> nvllm_status_code {
         Error::PromptEmpty
         | Error::TokenOutOfRange { .. }
         | Error::Option { .. }
+        | Error::ModelLen { .. }
         | Error::Limit { .. }
         | Error::NotUtf8 { .. }
         | Error::SavedPrefix { .. }

@@ -21,7 +21,9 @@ pub fn batch_limits(config: &EngineOptions, max_positions: usize, defaults: &Def
     check("kv_block_size", block_size, BLOCK_TOKENS, "a number of tokens from 1 to 1024")?;
     // A config.json that says more than any model has must not size the table of positions.
     let model_len = config.max_model_len.unwrap_or(max_positions.min(UNASKED_MODEL_LEN));
-    check("max_model_len", model_len, max_positions, "from 1 to the positions that config.json gives the model")?;
+    if !(1..=max_positions).contains(&model_len) {
+        return Err(Error::ModelLen { found: model_len, limit: max_positions });
+    }
 
     // Every running sequence brings at least one token per pass, so a bound on one is a bound on the other.
     let (rows, tokens) = match (config.max_num_seqs, config.max_batched_tokens) {
@@ -264,8 +266,6 @@ mod tests {
     #[test]
     fn limits_that_make_no_sense_name_their_option() {
         let cases: &[(&str, EngineOptions)] = &[
-            ("max_model_len", EngineOptions { max_model_len: Some(4097), ..config() }),
-            ("max_model_len", EngineOptions { max_model_len: Some(0), ..config() }),
             ("max_num_seqs", EngineOptions { max_num_seqs: Some(0), ..config() }),
             (
                 "max_num_seqs",
@@ -280,6 +280,14 @@ mod tests {
                 Err(Error::Option { field, .. }) => assert_eq!(field, *wanted),
                 other => panic!("{wanted}: {other:?}"),
             }
+        }
+        for len in [0, 4097] {
+            let refused =
+                batch_limits(&EngineOptions { max_model_len: Some(len), ..config() }, 4096, &CPU).unwrap_err();
+            let wanted = format!(
+                "max_model_len is {len}, but must be from 1 to 4096, the positions that config.json gives the model"
+            );
+            assert_eq!(refused.to_string(), wanted);
         }
     }
 
