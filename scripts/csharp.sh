@@ -25,8 +25,25 @@ generate=()
 [ ! -x "$build/examples/generate" ] || generate=("$build/examples/generate")
 mono --debug "$out/Tests.exe" models/demo tests/capi/abi.h "${generate[@]}"
 
-# The program of the README page.
-awk '/^```csharp$/ { inside = 1; next } /^```$/ { inside = 0 } inside' $binding/README.md >"$out/Readme.cs"
-$compile -r:"$out/Nanovllm.dll" -out:"$out/Readme.exe" "$out/Readme.cs"
-mono "$out/Readme.exe" models/demo | grep -q .
+# The program of the README page, by the commands there.
+readme=$out/readme
+mkdir "$readme"
+ln -s "$PWD/bindings" "$PWD/models" "$readme"
+mkdir "$readme/build"
+ln -s "$build/lib" "$readme/build/lib"
+block() { awk -v kind="$1" '$0 == "```" kind { inside = 1; next } /^```$/ { inside = 0 } inside' $binding/README.md; }
+block csharp >"$readme/Hello.cs"
+(cd "$readme" && env -u LD_LIBRARY_PATH bash -euo pipefail -c "$(block sh)" | grep .)
+
+# Without the library: each file that was looked for. A file that is no library: what the loader says of it.
+fails() { ! echo hello | LD_LIBRARY_PATH=/nowhere/at/all mono "$readme/Hello.exe" models/demo >"$readme/log" 2>&1; }
+says() { grep -qF "$1" "$readme/log" || { echo "csharp.sh: no \"$1\" in:" >&2; cat "$readme/log" >&2; exit 1; }; }
+fails
+says "DllNotFoundException"
+says "$readme/libnanovllm.so: is not there"
+says "/nowhere/at/all/libnanovllm.so: is not there"
+says "Put libnanovllm.so of the same release into $readme, or set LD_LIBRARY_PATH"
+echo "no library" >"$readme/libnanovllm.so"
+fails
+says "$readme/libnanovllm.so: is there, but cannot be loaded: "
 echo "C#: all passed"
