@@ -20,7 +20,7 @@ c++ -std=c++17 -O2 -fPIC -shared -fvisibility=hidden -fno-exceptions -Wall -Wext
     -o "$addon/libnanovllm_godot.so" -L"$build/lib" -lnanovllm -static-libstdc++ -static-libgcc -Wl,-rpath,'$ORIGIN' -Wl,--exclude-libs,ALL
 cp "$(readlink -f "$build/lib/libnanovllm.so")" "$addon/libnanovllm.so.0"
 strip --strip-debug "$addon/libnanovllm.so.0"
-cp $binding/nanovllm.gdextension "$addon"
+cp $binding/nanovllm.gdextension $binding/addon/* "$addon"
 cp -r $binding/demo/. $binding/tests "$out/project"
 cp -r models/demo "$out/project/model"
 touch "$out/project/model/.gdignore"
@@ -69,5 +69,18 @@ run() { timeout 60 "${godot[@]}" --headless --path "$out/project" "$@"; }
 mkdir -p "$out/project/.godot"
 echo "res://addons/nanovllm/nanovllm.gdextension" >"$out/project/.godot/extension_list.cfg"
 run
+run res://character.tscn
 run --script res://tests/tests.gd
+run --script res://tests/chat.gd
+
+# Without the library, the conversation names the file that is missing.
+mv "$addon/libnanovllm.so.0" "$out/away"
+status=0
+run res://character.tscn >"$out/missing.log" 2>&1 || status=$?
+mv "$out/away" "$addon/libnanovllm.so.0"
+if [ "$status" != 1 ] || ! grep -q "libnanovllm_godot.so is there, $addon/libnanovllm.so.0 is not there" "$out/missing.log"; then
+    echo "godot.sh: without the library the scene ends with $status and:" >&2
+    cat "$out/missing.log" >&2
+    exit 1
+fi
 echo "Godot: all passed"
