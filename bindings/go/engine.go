@@ -220,6 +220,11 @@ func (e *Engine) AddTokens(tokens []uint32, options *RequestOptions) (uint64, er
 	return e.add(tokenPrompt(tokens), options, newRequest(options))
 }
 
+// AddRequest is [Engine.Add], by the name that the other languages have for it.
+func (e *Engine) AddRequest(prompt string, options *RequestOptions) (uint64, error) {
+	return e.Add(prompt, options)
+}
+
 // AddChat queues a conversation, to be answered by the model: [Engine.ApplyChatTemplate] with [Engine.Add].
 func (e *Engine) AddChat(messages, templateOptions any, options *RequestOptions) (uint64, error) {
 	prompt, err := e.ApplyChatTemplate(messages, templateOptions)
