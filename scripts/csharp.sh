@@ -25,6 +25,13 @@ generate=()
 [ ! -x "$build/examples/generate" ] || generate=("$build/examples/generate")
 mono --debug "$out/Tests.exe" models/demo tests/capi/abi.h "${generate[@]}"
 
+# The sample for Unity, against stand-ins for Unity's classes.
+$compile -r:"$out/Nanovllm.dll" -out:"$out/Character.exe" "$binding/Samples~/Character"/*.cs $binding/Tests~/Unity/*.cs
+mono --debug "$out/Character.exe" models demo
+# The scene has the script by the id in the script's file of Unity.
+id=$(sed -n 's/^guid: //p' "$binding/Samples~/Character/Character.cs.meta")
+grep -q "guid: $id," "$binding/Samples~/Character/Character.unity"
+
 # The program of the README page, by the commands there.
 readme=$out/readme
 mkdir "$readme"
