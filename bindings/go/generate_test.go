@@ -72,7 +72,7 @@ func TestRunBeginsAndEndsDuringGenerate(t *testing.T) {
 	prompt := primesPrompt(t, engine)
 	done := make(chan error, 1)
 	go func() {
-		outputs, err := engine.Generate(context.Background(), slices.Repeat([]string{prompt}, 100), &nanovllm.RequestOptions{MaxTokens: 64})
+		outputs, err := engine.Generate(context.Background(), slices.Repeat([]string{prompt}, 300), &nanovllm.RequestOptions{MaxTokens: 64})
 		for _, out := range outputs {
 			if out.Text != primes {
 				t.Errorf("got %+v", out)

@@ -71,7 +71,7 @@ namespace Nanovllm
 
         // ---- the caller's loop ----
 
-        /// <summary>[any] Says a text in the role "user", and queues the request for its answer. Give the outputs that Engine.TryPoll then returns,
+        /// <summary>Says a text in the role "user", and queues the request for its answer. Give the outputs that Engine.TryPoll then returns,
         /// or that a receiver gets, to Take. Returns the id of the request.</summary>
         public ulong Begin(string text)
         {
