@@ -15,7 +15,7 @@ archives = $(filter-out %-debug.tar.gz, $(wildcard $(BUILD)/linux/*.tar.gz $(BUI
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint docs header kernels gpu go python wheels csharp godot install package package-check release-linux windows arm64 bench fuzz soak tsan mutants
+.PHONY: help demo test lint docs header kernels gpu go python wheels csharp godot engine-packages install package package-check release-linux windows arm64 bench fuzz soak tsan mutants
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -66,6 +66,9 @@ csharp: ## Compile the C# binding with Mono, and run its tests
 
 godot: ## Compile the extension for Godot 4, and run its demo and tests without a window, with Debian's Godot if there is none
 	scripts/godot.sh $(BUILD)
+
+engine-packages: ## Build the packages for NuGet, Unity and Godot with the libraries inside, and use each
+	scripts/packages.sh $(BUILD)
 
 package: ## Build Debian packages under BUILD
 	@test -e $(BUILD)/lib/libnanovllm.so || { echo "nothing is built yet: run make demo first"; exit 1; }

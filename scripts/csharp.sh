@@ -25,6 +25,13 @@ generate=()
 [ ! -x "$build/examples/generate" ] || generate=("$build/examples/generate")
 mono --debug "$out/Tests.exe" models/demo tests/capi/abi.h "${generate[@]}"
 
+# The sample for Unity, against stand-ins for Unity's classes.
+$compile -r:"$out/Nanovllm.dll" -out:"$out/Character.exe" "$binding/Samples~/Character"/*.cs $binding/Tests~/Unity/*.cs
+mono --debug "$out/Character.exe" models demo
+# The scene has the script by the id in the script's file of Unity.
+id=$(sed -n 's/^guid: //p' "$binding/Samples~/Character/Character.cs.meta")
+grep -q "guid: $id," "$binding/Samples~/Character/Character.unity"
+
 # The programs of the pages.
 . tests/docs/pages.sh
 mkdir "$out/blocks"
@@ -40,4 +47,22 @@ while IFS=$'\t' read -r page block; do
     cp "$(awk -F '\t' -v page="$page" '$1 == page && $5 == "Hello.cs" { print $6 }' "$out/list")" "$out/root/Hello.cs"
     (cd "$out/root" && sh -eu "$block") | grep -q . || { echo "csharp.sh: the program of $page printed nothing" >&2; exit 1; }
 done <<<"$commands"
+# The program of the binding's page, in a folder of its own.
+readme=$out/readme
+mkdir "$readme"
+cp "$out/Nanovllm.dll" "$readme"
+cp "$(awk -F '\t' '$1 == "bindings/csharp/README.md" && $5 == "Hello.cs" { print $6 }' "$out/list")" "$readme/Hello.cs"
+(cd "$readme" && $compile -r:Nanovllm.dll -out:Hello.exe Hello.cs)
+
+# Without the library: each file that was looked for. A file that is no library: what the loader says of it.
+fails() { ! echo hello | LD_LIBRARY_PATH=/nowhere/at/all mono "$readme/Hello.exe" models/demo >"$readme/log" 2>&1; }
+says() { grep -qF "$1" "$readme/log" || { echo "csharp.sh: no \"$1\" in:" >&2; cat "$readme/log" >&2; exit 1; }; }
+fails
+says "DllNotFoundException"
+says "$readme/libnanovllm.so: is not there"
+says "/nowhere/at/all/libnanovllm.so: is not there"
+says "Put libnanovllm.so of the same release into $readme, or set LD_LIBRARY_PATH"
+echo "no library" >"$readme/libnanovllm.so"
+fails
+says "$readme/libnanovllm.so: is there, but cannot be loaded: "
 echo "C#: all passed"

@@ -41,7 +41,7 @@ code_of() {
     Go) find bindings/go -name '*.go' ! -name '*_test.go' -exec cat {} + ;;
     Python) cat bindings/python/src/nanovllm/*.py ;;
     C#) cat bindings/csharp/Runtime/*.cs ;;
-    Godot) cat bindings/godot/src/*.cpp ;;
+    Godot) find bindings/godot -name '*.cpp' -exec cat {} + -o -name '*.gd' -exec cat {} + ;;
     *) return 1 ;;
     esac
 }

@@ -84,6 +84,32 @@ cp "$(blocks '$5 == "main.go"')" "$work/hello/main.go"
 sed "s|=PATH$|=$binding|" "$(blocks '$4 == "with main.go"')" >"$work/commands"
 (cd "$work/hello" && sh -eu "$work/commands" | grep . && go vet .)
 
+echo "== the program of bindings/go/README.md"
+mkdir "$work/chat"
+awk '/^```go$/ { inside = 1; next } /^```$/ { inside = 0 } inside' bindings/go/README.md >"$work/chat/main.go"
+(
+    cd "$work/chat"
+    go mod init chat 2>/dev/null
+    go mod edit -require libnanovllm/bindings/go@v0.0.0 -replace libnanovllm/bindings/go="$binding"
+    go vet .
+    # As that page says: the library's folder in the program, and what happens without.
+    CGO_LDFLAGS="-Wl,-rpath,$(pkg-config --variable=libdir nanovllm)" go build -o chat .
+    echo "list all prime numbers within 10" | env -u LD_LIBRARY_PATH ./chat "$NANOVLLM_MODEL" | grep "2, 3, 5, 7"
+    # Other flags, so that nothing comes from Go's build cache.
+    if CGO_CFLAGS=-DNANOVLLM_STAMP=1 PKG_CONFIG_LIBDIR=/nowhere PKG_CONFIG_PATH="" go build -o missing . 2>missing.log; then
+        echo "go.sh: a program was built without the library" >&2
+        exit 1
+    fi
+    grep -q "Package nanovllm was not found in the pkg-config search path" missing.log
+    mkdir alone && cd alone
+    go mod init alone 2>/dev/null
+    if go get libnanovllm/bindings/go 2>get.log; then
+        echo "go.sh: go get works: change bindings/go/README.md" >&2
+        exit 1
+    fi
+    grep -q "missing dot in first path element" get.log
+)
+
 echo "== the server"
 (
     cd examples/go/server

@@ -35,10 +35,9 @@ type Engine struct {
 	cleanup runtime.Cleanup
 	pinner  *runtime.Pinner // the files of the model that are memory of Go; nil if there are none
 
-	// Held by the one goroutine that is inside Run, Step, Generate or a method of the same kind. Callers try it and never wait for it.
-	stepper sync.Mutex
-	// Held around the calls into C that the header marks [one]: by the stepper's holder, or by Outputs while it polls. Who holds the
-	// stepper waits for it, because a poll is short; Outputs tries it.
+	// Who is inside Run, or inside Step or a method of the same kind. Callers ask for it and never wait for it.
+	turn turn
+	// Held around the calls into C that the header marks [one], for one pass or a poll at most. Outputs tries it, and all others wait.
 	single sync.Mutex
 	// Goroutines that move outputs from C to the inbox.
 	polling atomic.Int32
@@ -67,6 +66,9 @@ type opener func(config *C.nvllm_engine_config, opened **C.nvllm_engine, failed 
 
 // open opens an engine that uses what pinner pins, if that is not nil.
 func open(config Config, pinner *runtime.Pinner, opener opener) (*Engine, error) {
+	if err := checkABI(uint32(C.nvllm_abi_version())); err != nil {
+		return nil, err
+	}
 	if err := config.check(); err != nil {
 		return nil, err
 	}
@@ -124,12 +126,12 @@ func (e *Engine) Close() error {
 	return nil
 }
 
-// begin makes the caller the one that steps, until end.
+// begin makes the caller the one that is inside a method that excludes others of its kind and Run, until end.
 func (e *Engine) begin() error {
 	if e.closing.Err() != nil {
 		return ErrClosed
 	}
-	if !e.stepper.TryLock() {
+	if !e.turn.call() {
 		return busy()
 	}
 	e.single.Lock()
@@ -138,7 +140,56 @@ func (e *Engine) begin() error {
 
 func (e *Engine) end() {
 	e.single.Unlock()
-	e.stepper.Unlock()
+	e.turn.endCall()
+}
+
+// A turn says who steps an engine. Generate and Chat.Send step between others, and only while nobody is inside Run.
+type turn struct {
+	mu       sync.Mutex
+	isCalled bool          // a goroutine is between begin and end
+	runEnds  chan struct{} // closed when Run ends; nil while nobody is inside Run
+}
+
+// call returns false if another goroutine is inside Run, or between begin and end.
+func (t *turn) call() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.isCalled || t.runEnds != nil {
+		return false
+	}
+	t.isCalled = true
+	return true
+}
+
+func (t *turn) endCall() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.isCalled = false
+}
+
+// run is call for Run.
+func (t *turn) run() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.isCalled || t.runEnds != nil {
+		return false
+	}
+	t.runEnds = make(chan struct{})
+	return true
+}
+
+func (t *turn) endRun() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	close(t.runEnds)
+	t.runEnds = nil
+}
+
+// running returns a channel that is closed when Run ends, or nil while nobody is inside Run.
+func (t *turn) running() <-chan struct{} {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.runEnds
 }
 
 // enter keeps the engine open until leave. It does not wait for a Close that waits for other calls.
@@ -167,6 +218,20 @@ func (e *Engine) Add(prompt string, options *RequestOptions) (uint64, error) {
 // AddTokens queues a prompt of tokens, which are used unchanged.
 func (e *Engine) AddTokens(tokens []uint32, options *RequestOptions) (uint64, error) {
 	return e.add(tokenPrompt(tokens), options, newRequest(options))
+}
+
+// AddRequest is [Engine.Add], by the name that the other languages have for it.
+func (e *Engine) AddRequest(prompt string, options *RequestOptions) (uint64, error) {
+	return e.Add(prompt, options)
+}
+
+// AddChat queues a conversation, to be answered by the model: [Engine.ApplyChatTemplate] with [Engine.Add].
+func (e *Engine) AddChat(messages, templateOptions any, options *RequestOptions) (uint64, error) {
+	prompt, err := e.ApplyChatTemplate(messages, templateOptions)
+	if err != nil {
+		return 0, err
+	}
+	return e.Add(prompt, options)
 }
 
 // A prompt passes itself to the C API.
@@ -274,7 +339,7 @@ func (e *Engine) Step(budget time.Duration) (StepResult, error) {
 	return e.step(budget)
 }
 
-// step is Step for a caller between begin and end.
+// step is Step for a caller that holds single.
 func (e *Engine) step(budget time.Duration) (StepResult, error) {
 	if err := e.enter(); err != nil {
 		return StepResult{}, err
@@ -315,4 +380,13 @@ func (e *Engine) Finished() bool {
 	defer e.leave()
 	// In the order of an output's way, so that it cannot pass unseen.
 	return C.nvllm_is_finished(e.native) != 0 && e.polling.Load() == 0 && !e.inbox.holdsOutputs()
+}
+
+// isIdle reports whether no request is waiting or running, and no output is left for poll.
+func (e *Engine) isIdle() bool {
+	if e.enter() != nil {
+		return false
+	}
+	defer e.leave()
+	return C.nvllm_is_finished(e.native) != 0
 }

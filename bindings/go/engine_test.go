@@ -382,7 +382,7 @@ func TestManyGoroutinesStreamAtOnce(t *testing.T) {
 
 func TestCancelEndsARequestOfAdd(t *testing.T) {
 	engine := open(t, demoConfig())
-	id, err := engine.Add("hello", endless())
+	id, err := engine.AddRequest("hello", endless())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -453,6 +453,9 @@ func TestStopTokensAndSeedsReachTheLibrary(t *testing.T) {
 	outputs, err := engine.Generate(ctx, []string{prompt}, &nanovllm.RequestOptions{StopTokens: comma, IncludeStop: true})
 	if err != nil || outputs[0].Text != "Prime numbers within 10: 2," {
 		t.Errorf("%+v %v", outputs, err)
+	}
+	if out := outputs[0]; out.FinishReason() != nanovllm.FinishStop || !slices.Equal(out.TokenIDs(), out.Tokens) || out.CumulativeLogprob() != out.TotalLogprob {
+		t.Errorf("the names of other languages mean something else: %+v", out)
 	}
 	wild := &nanovllm.RequestOptions{Temperature: 50, Seed: 3, MaxTokens: 16}
 	outputs, err = engine.Generate(ctx, []string{prompt, prompt}, wild)

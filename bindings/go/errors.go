@@ -70,7 +70,7 @@ func isPermanent(err error) bool {
 
 // busy is the error of a second caller.
 func busy() error {
-	return &Error{Status: ErrBusy, Message: "another goroutine is inside Run, Step, Generate, Fork, Trim or a method of the prefix cache of this engine"}
+	return &Error{Status: ErrBusy, Message: "another goroutine is inside Run, Step, Fork, Trim or a method of the prefix cache of this engine"}
 }
 
 func errorOf(status C.nvllm_status, failed *C.nvllm_error) error {

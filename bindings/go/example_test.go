@@ -51,6 +51,28 @@ func ExampleEngine_Answer() {
 	// Output: Prime numbers within 20: 2, 3, 5, 7, 11, 13, 17, 19.
 }
 
+// A conversation keeps its history. Without Run, it steps the engine itself.
+func ExampleChat() {
+	engine, err := nanovllm.New(nanovllm.Config{ModelPath: "../../models/demo"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer engine.Close()
+	chat := engine.NewChat()
+	chat.Options = &nanovllm.RequestOptions{MaxTokens: 64}
+	for delta, err := range chat.Send(context.Background(), "list all prime numbers within 20") {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Print(delta.Text)
+	}
+	fmt.Println()
+	fmt.Println(len(chat.Messages()), "messages")
+	// Output:
+	// Prime numbers within 20: 2, 3, 5, 7, 11, 13, 17, 19.
+	// 2 messages
+}
+
 // A program that has a loop of its own gives each step a part of its time.
 func ExampleEngine_Step() {
 	engine, err := nanovllm.New(nanovllm.Config{ModelPath: "../../models/demo"})

@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// An inbox assigns outputs to their readers: a stream, or a loop over [Engine.Outputs].
+// An inbox assigns outputs to their readers: a stream, the results of a batch, or a loop over [Engine.Outputs].
 type inbox struct {
 	mu       sync.Mutex
 	requests map[uint64]*request // until their last output has been polled
@@ -24,6 +24,10 @@ type request struct {
 	running  int // completions whose last output has not been polled
 	tag      uint64
 	isStream bool
+
+	// The results of which the request is a part, and its first one there; nil if it is no part of any.
+	batch *batch
+	start int
 
 	// The channel of a stream, with room for one output per completion, so that sending never blocks. nil for Outputs.
 	deltas      chan Delta
@@ -84,6 +88,10 @@ func (i *inbox) register(id uint64, r *request) {
 			r.completions[index].last = Output{RequestID: id, Tag: r.tag, Index: index}
 		}
 	}
+	if r.batch != nil {
+		r.batch.ids[id] = r
+		r.batch.inProgress += r.running
+	}
 	i.requests[id] = r
 	for _, out := range i.early[id] {
 		i.assign(r, out)
@@ -120,6 +128,10 @@ func (i *inbox) assign(r *request, out Output) {
 		if r.running--; r.running == 0 {
 			delete(i.requests, out.RequestID)
 		}
+	}
+	if r.batch != nil {
+		r.batch.put(r, out)
+		return
 	}
 	if r.deltas == nil {
 		i.waiting = append(i.waiting, out)

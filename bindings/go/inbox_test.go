@@ -27,6 +27,15 @@ func TestAStreamOfAFailedEngineEndsAtOnce(t *testing.T) {
 	}
 }
 
+func TestALibraryOfAnotherABIIsRefused(t *testing.T) {
+	if err := checkABI(0); err != nil {
+		t.Error(err)
+	}
+	if err := checkABI(77); !errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), "77") {
+		t.Errorf("got %v", err)
+	}
+}
+
 // A pass may bring the first output of a request whose Add has not returned. It waits for that Add, and nothing waits for it.
 func TestAnOutputBeforeItsAddHasReturnedIsKept(t *testing.T) {
 	var i inbox

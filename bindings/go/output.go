@@ -68,6 +68,15 @@ type Output struct {
 	Embedding         []float32 // the pooled embedding, or nil
 }
 
+// FinishReason is Finish, by the name that the other languages have for it.
+func (o *Output) FinishReason() Finish { return o.Finish }
+
+// TokenIDs is Tokens, by the name that the other languages have for it.
+func (o *Output) TokenIDs() []uint32 { return o.Tokens }
+
+// CumulativeLogprob is TotalLogprob, by the name that the other languages have for it.
+func (o *Output) CumulativeLogprob() float32 { return o.TotalLogprob }
+
 // A Delta is an [Output] of a stream.
 type Delta = Output
 

@@ -24,10 +24,13 @@ import (
 //
 // In a process that follows, it computes what process 0 schedules, and ends with [Closed] when process 0 has closed its engine.
 func (e *Engine) Run(ctx context.Context) error {
-	if err := e.begin(); err != nil {
-		return err
+	if e.closing.Err() != nil {
+		return ErrClosed
 	}
-	defer e.end()
+	if !e.turn.run() {
+		return busy()
+	}
+	defer e.turn.endRun()
 	err := e.run(ctx)
 	for _, id := range e.inbox.endStreams(err) {
 		// It may have ended meanwhile, and the engine may be closed.
@@ -47,16 +50,20 @@ func (e *Engine) run(ctx context.Context) error {
 		} else if isIdle {
 			continue
 		}
-		if _, err := e.step(e.serveTime); err != nil {
-			return err
-		}
-		if e.serveTime > 0 {
-			continue
-		}
-		if err := e.poll(); err != nil {
+		if err := e.serve(); err != nil {
 			return err
 		}
 	}
+}
+
+// serve is pass for Run. Between two of them, others call what the header marks [one].
+func (e *Engine) serve() error {
+	e.single.Lock()
+	defer e.single.Unlock()
+	if _, err := e.step(e.serveTime); err != nil || e.serveTime > 0 {
+		return err
+	}
+	return e.poll()
 }
 
 // wait sleeps until there is something to do, or until wakeUp is called; then the engine is idle.

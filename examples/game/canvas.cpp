@@ -42,7 +42,17 @@ SDL_Texture* fog(SDL_Renderer* renderer) {
 }  // namespace
 
 canvas::library::library() {
-  if (SDL_Init(SDL_INIT_VIDEO) != 0) throw std::runtime_error(std::string("no screen: ") + SDL_GetError());
+  const char* help =
+      ": set DISPLAY (X11) or WAYLAND_DISPLAY (Wayland) to a running one, start the game by xvfb-run, or set SDL_VIDEODRIVER=dummy to play "
+      "without a picture";
+  if (SDL_Init(SDL_INIT_VIDEO) != 0) throw std::runtime_error(std::string("no display: ") + SDL_GetError() + help);
+  // Where there is no display, SDL may choose a driver that shows nothing. Then nobody sees the game, and nobody can end it.
+  std::string_view driver = SDL_GetCurrentVideoDriver();
+  bool shows_nothing = driver == "dummy" || driver == "evdev" || driver == "offscreen";
+  if (shows_nothing && SDL_getenv("SDL_VIDEODRIVER") == nullptr) {
+    SDL_Quit();
+    throw std::runtime_error("no display: SDL found only the driver " + std::string(driver) + ", which shows nothing" + help);
+  }
 }
 
 canvas::canvas(const char* title, uint32_t layers)

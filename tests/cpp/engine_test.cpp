@@ -37,6 +37,7 @@ TEST(Engine, AnswersPromptsInTheirOrder) {
   ASSERT_EQ(answers.size(), 2u);
   EXPECT_EQ(answers[0].text(), primes);
   EXPECT_EQ(answers[0].finish(), nvllm::finish::stop);
+  EXPECT_EQ(answers[0].finish_reason(), nvllm::finish::stop);
   size_t seen = 0;
   for (const nvllm::output& answer : answers) {
     size_t hidden = answer.finish() == nvllm::finish::stop;
@@ -146,7 +147,7 @@ TEST(Engine, StepsAndHandsOutEachTokenOnce) {
   nvllm::request_options options = greedy(6);
   options.ignore_eos = true;
   options.tag = 4711;
-  uint64_t id = engine.add_tokens({5, 6, 7}, options);
+  uint64_t id = engine.add_request_tokens({5, 6, 7}, options);
   EXPECT_FALSE(engine.is_finished());
   size_t tokens = 0;
   std::optional<nvllm::finish> finish;
@@ -187,7 +188,7 @@ TEST(Engine, WaitsForWorkOutputsAndOtherThreads) {
 
   std::thread adder([&] {
     std::this_thread::sleep_for(20ms);
-    engine.add_tokens({5, 6, 7}, greedy(4));
+    engine.add_request_tokens({5, 6, 7}, greedy(4));
   });
   EXPECT_TRUE(engine.wait());
   adder.join();

@@ -103,4 +103,13 @@ if SDL_VIDEODRIVER=dummy "$game" /no/such/folder >"$work/log" 2>&1; then
     failures=$((failures + 1))
 fi
 wants "a missing model" "/no/such/folder" "$(cat "$work/log")"
+# Without a display it says so. It does without one if SDL_VIDEODRIVER says so.
+alone() { env -u DISPLAY -u WAYLAND_DISPLAY -u SDL_VIDEODRIVER timeout 20 "$@" >"$work/log" 2>&1; }
+status=0
+alone "$game" "$model" || status=$?
+[ "$status" = 1 ] || { echo "game.sh: without a display it ends with $status" >&2; failures=$((failures + 1)); }
+wants "no display" "^no display: .*set DISPLAY (X11) or WAYLAND_DISPLAY .* SDL_VIDEODRIVER=dummy" "$(cat "$work/log")"
+printf 'type what do you sell?\nkey Return\nsilence\n' >"$work/script"
+alone env SDL_VIDEODRIVER=dummy "$game" --script "$work/script" "$model" || { echo "game.sh: the dummy driver: $?" >&2; failures=$((failures + 1)); }
+wants "the dummy driver" "^Brenna: Iron sword 40" "$(cat "$work/log")"
 exit "$failures"

@@ -136,6 +136,15 @@ class engine {
     return add(tokens, detail::native_request(options).get());
   }
 
+  /// [any] As add(), by the name that the C API has for it.
+  returned<uint64_t> add_request(std::string_view prompt) { return add(prompt); }
+  returned<uint64_t> add_request(std::string_view prompt, const request_options& options) { return add(prompt, options); }
+  /// [any] As add_tokens(), by the name that the C API has for it.
+  returned<uint64_t> add_request_tokens(const std::vector<uint32_t>& tokens) { return add_tokens(tokens); }
+  returned<uint64_t> add_request_tokens(const std::vector<uint32_t>& tokens, const request_options& options) {
+    return add_tokens(tokens, options);
+  }
+
   /// [any] Queues a conversation, to be answered by the model, with default_options(). See nvllm_add_chat; template_options is JSON.
   returned<uint64_t> add_chat(const std::vector<message>& messages, std::string_view template_options = {}) {
     return add_chat(messages, nullptr, std::string(template_options));

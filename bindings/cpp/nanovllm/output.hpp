@@ -67,6 +67,8 @@ class output {
     if (native_.finish_reason == NVLLM_FINISH_NONE) return std::nullopt;
     return static_cast<nvllm::finish>(native_.finish_reason);
   }
+  /// As finish(), by the name that the C API has for it.
+  std::optional<nvllm::finish> finish_reason() const noexcept { return finish(); }
   /// The error if it ended with finish::error; else nothing.
   std::optional<failure> error() const {
     if (native_.finish_reason != NVLLM_FINISH_ERROR) return std::nullopt;

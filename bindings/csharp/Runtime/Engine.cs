@@ -202,6 +202,24 @@ namespace Nanovllm
             return id;
         }
 
+        /// <summary>[any] Queues a conversation, to be answered by the model, and returns the id of its request.
+        /// <paramref name="templateOptions"/> are variables of the chat template, as a JSON object.</summary>
+        public ulong AddChat(IReadOnlyList<ChatMessage> messages, RequestOptions options = null, string templateOptions = null)
+        {
+            if (messages == null) throw new ArgumentNullException(nameof(messages));
+            nvllm_request_options native;
+            nvllm_error error;
+            ulong id;
+            using (var memory = new Borrowed())
+            {
+                nvllm_message* first = memory.Messages(messages, nameof(messages));
+                byte* variables = templateOptions == null ? null : memory.Text(templateOptions, nameof(templateOptions));
+                int status = Native.nvllm_add_chat(handle, first, (UIntPtr)messages.Count, variables, Fill(options, &native, memory), &id, &error);
+                Check.Succeeded(status, &error);
+            }
+            return id;
+        }
+
         /// <summary>[one] Adds a request whose prompt is the whole current text of a live one, and returns its id.</summary>
         public ulong Fork(ulong requestId, int index = 0, RequestOptions options = null)
         {

@@ -12,15 +12,30 @@ namespace Nanovllm
         internal static volatile Action<LogLevel, string> Receiver;
 
         /// <summary>The version of the loaded library, such as "0.1.0".</summary>
-        public static string Version => Utf8.Terminated(Native.nvllm_version());
+        public static string Version
+        {
+            get
+            {
+                Loading.Ensure();
+                return Utf8.Terminated(Native.nvllm_version());
+            }
+        }
 
         /// <summary>A JSON object: what the library was built with, and what it finds on this machine.</summary>
-        public static string BuildInfo => Utf8.Terminated(Native.nvllm_build_info());
+        public static string BuildInfo
+        {
+            get
+            {
+                Loading.Ensure();
+                return Utf8.Terminated(Native.nvllm_build_info());
+            }
+        }
 
         /// <summary>Sends messages of at most <paramref name="level"/> to a receiver; null ends that. It is called on threads that are inside a
         /// call of the library, when that call is about to return. What it throws is dropped.</summary>
         public static void SetLog(Action<LogLevel, string> receiver, LogLevel level = LogLevel.Info)
         {
+            Loading.Ensure();
             lock (Gate)
             {
                 if (receiver == null) Native.nvllm_set_log_callback(IntPtr.Zero, IntPtr.Zero, 0);
@@ -51,6 +66,7 @@ namespace Nanovllm
 
         internal static void CheckVersion()
         {
+            Loading.Ensure();
             uint found = Native.nvllm_abi_version();
             if (found != AbiVersion)
                 throw new NotSupportedException("the library has ABI version " + found + ", and this binding needs " + AbiVersion + ": use those of one release");

@@ -1,6 +1,7 @@
 // How does text pass between C# and the C API?
 
 using System;
+using System.Collections.Generic;
 using System.Runtime.InteropServices;
 using System.Text;
 
@@ -60,6 +61,17 @@ namespace Nanovllm
             return (byte**)Pinned(pointers, pointers.Length);
         }
 
+        internal nvllm_message* Messages(IReadOnlyList<ChatMessage> messages, string name)
+        {
+            var natives = new nvllm_message[messages.Count];
+            for (int i = 0; i < natives.Length; i++)
+            {
+                natives[i].role = Text(messages[i].Role, name + "[" + i + "].Role");
+                natives[i].content = Text(messages[i].Content, name + "[" + i + "].Content");
+            }
+            return (nvllm_message*)Pinned(natives, natives.Length);
+        }
+
         public void Dispose()
         {
             while (count > 0) pins[--count].Free();
@@ -83,7 +95,7 @@ namespace Nanovllm
 
     internal static class Json
     {
-        internal static string Array(ChatMessage[] messages)
+        internal static string Array(IReadOnlyList<ChatMessage> messages)
         {
             var json = new StringBuilder("[");
             foreach (ChatMessage message in messages)

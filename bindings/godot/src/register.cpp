@@ -54,6 +54,11 @@ const std::vector<Method>& methods() {
          [](Node& node, const Value* with) { return Value::of(node.generate(with[0].to_text(), with[1])); }},
         {"generate_chat", INT, {{"messages", ARRAY}, {"options", DICTIONARY}}, true,
          [](Node& node, const Value* with) { return Value::of(node.generate_chat(with[0], with[1])); }},
+        // The names that the other languages have for the same.
+        {"add_request", INT, {{"prompt", STRING}, {"options", DICTIONARY}}, true,
+         [](Node& node, const Value* with) { return Value::of(node.generate(with[0].to_text(), with[1])); }},
+        {"add_chat", INT, {{"messages", ARRAY}, {"options", DICTIONARY}}, true,
+         [](Node& node, const Value* with) { return Value::of(node.generate_chat(with[0], with[1])); }},
         {"cancel", BOOL, {{"id", INT}}, false, [](Node& node, const Value* with) { return Value::of(node.cancel(with[0].to_int())); }},
         {"is_finished", BOOL, {}, false, [](Node& node, const Value*) { return Value::of(node.is_finished()); }},
         {"get_last_error", STRING, {}, false, [](Node& node, const Value*) { return Value::of(node.last_error()); }},
