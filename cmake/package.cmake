@@ -1,6 +1,6 @@
 # Packages. Those of Debian, by `cpack --config build/CPackConfig.cmake`: libnanovllm0 with the files that programs need to run,
 # libnanovllm-dev with those that they need to be built, libnanovllm0-dbgsym with what debuggers need, and nanovllm with the program of that
-# name, if the examples are built.
+# name, if it is built.
 set(CPACK_GENERATOR DEB)
 if(WIN32)
   set(CPACK_GENERATOR ZIP)
@@ -45,11 +45,11 @@ if(NOT installed STREQUAL stage)
   set(CPACK_DEBIAN_DEBUG_PACKAGE_DEPENDS "libnanovllm${abi} (= ${PROJECT_VERSION})")
   set(CPACK_COMPONENT_DEBUG_DESCRIPTION "The debug information of the shared library.")
 endif()
-if(NANOVLLM_BUILD_EXAMPLES)
+if(NANOVLLM_BUILD_PROGRAM)
   list(APPEND CPACK_COMPONENTS_ALL tool)
   set(CPACK_DEBIAN_TOOL_PACKAGE_NAME nanovllm)
   set(CPACK_DEBIAN_TOOL_PACKAGE_SECTION utils)
-  set(CPACK_DEBIAN_TOOL_PACKAGE_DEPENDS "libnanovllm${abi} (= ${PROJECT_VERSION}), libc6, libgcc-s1, libstdc++6")
-  set(CPACK_COMPONENT_TOOL_DESCRIPTION "A program that answers prompts, chats, and measures a model's speed.")
+  set(CPACK_DEBIAN_TOOL_PACKAGE_DEPENDS "libnanovllm${abi} (= ${PROJECT_VERSION}), libc6, libgcc-s1")
+  set(CPACK_COMPONENT_TOOL_DESCRIPTION "A program that answers prompts, chats, and describes and measures models.")
 endif()
 include(CPack)
