@@ -17,7 +17,7 @@ quietly cmake -S "$source" -B "$build/deb" -DCMAKE_BUILD_TYPE=Release -DCMAKE_IN
     -DNANOVLLM_DEBIAN=ON -DNANOVLLM_SERVER="${NANOVLLM_SERVER:-}" -DNANOVLLM_BUILD_TESTS=OFF -DNANOVLLM_BUILD_GAME=OFF "$@"
 targets="nanovllm_stripped"
 case $(cmake --build "$build/deb" --target help) in
-*"... nanovllm_tool"*) targets="$targets nanovllm_tool" ;;
+*"... nanovllm_program_stripped"*) targets="$targets nanovllm_program_stripped" ;;
 esac
 # shellcheck disable=SC2086 # words
 quietly cmake --build "$build/deb" -j "${JOBS:-$(nproc)}" --target $targets

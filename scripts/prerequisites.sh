@@ -21,6 +21,7 @@ if [ "$purpose" = test ]; then
     have curl || packages="$packages curl"
     have g++ || packages="$packages g++"
     [ -e /usr/include/gtest/gtest.h ] || packages="$packages libgtest-dev"
+    have tmux || packages="$packages tmux"
     have valgrind || packages="$packages valgrind"
     have readelf || packages="$packages binutils"
 fi

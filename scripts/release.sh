@@ -45,7 +45,7 @@ windows)
 esac
 cmake --build "$build/$system" -j "${JOBS:-$(nproc)}"
 case $system in
-linux*) tests/package/glibc.sh $glibc "$build/$system/lib/libnanovllm.so" "$build/$system/examples/nanovllm" ;;
+linux*) tests/package/glibc.sh $glibc "$build/$system/lib/libnanovllm.so" "$build/$system/bin/nanovllm" ;;
 windows) ZIG=$bin/zig tests/package/dll.sh "$build/windows" ;;
 esac
 case $system in

@@ -56,6 +56,7 @@ class NanovllmConan(ConanFile):
         toolchain = CMakeToolchain(self)
         toolchain.cache_variables["NANOVLLM_BUILD_TESTS"] = False
         toolchain.cache_variables["NANOVLLM_BUILD_EXAMPLES"] = False
+        toolchain.cache_variables["NANOVLLM_BUILD_PROGRAM"] = False
         toolchain.cache_variables["NANOVLLM_CUDA"] = "ON" if self.options.cuda else "OFF"
         toolchain.cache_variables["NANOVLLM_CARGO_TARGET_DIR"] = os.path.join(self.build_folder, "cargo")
         toolchain.generate()

@@ -61,7 +61,7 @@ if(NOT installed STREQUAL stage)
     COMPONENT debug)
   debian_package(debug "libnanovllm${abi}-dbgsym" debug "${same_version}" "This package has the debug information of the shared library.")
 endif()
-if(TARGET nanovllm_tool)
+if(NANOVLLM_BUILD_PROGRAM)
   debian_package(tool nanovllm utils "${same_version}, libc6, libgcc-s1" "This package has the program nanovllm, which chats, completes prompts,
 and measures models from Hugging Face folders and GGUF files.")
 endif()

@@ -42,7 +42,7 @@ fn code(path: &Path) -> String {
 
 /// What a crate imports stands in its Cargo.toml, and cargo holds it to that.
 #[test]
-fn unsafe_code_stands_only_in_capi_compute_and_os() {
+fn unsafe_code_stands_only_in_capi_compute_os_and_the_calls_of_the_program() {
     let folders = fs::read_dir(root().join("src")).unwrap().map(Result::unwrap);
     for entry in folders.filter(|entry| entry.path().join("Cargo.toml").exists()) {
         let name = entry.file_name().into_string().unwrap();
@@ -54,6 +54,10 @@ fn unsafe_code_stands_only_in_capi_compute_and_os() {
         let lib = fs::read_to_string(entry.path().join("lib.rs")).unwrap();
         assert!(lib.contains(wanted), "src/{name}/lib.rs lacks {wanted}");
     }
+    // The program calls the C API, and its declaration of the command line does not.
+    assert!(read(Path::new("src/cli/main.rs")).contains("#![deny(unsafe_code)]"));
+    let allowed = files("src/cli", "rs").into_iter().filter(|path| read(path).contains("allow(unsafe_code"));
+    assert_eq!(allowed.collect::<Vec<_>>(), [Path::new("src/cli/engine.rs"), Path::new("src/cli/ffi.rs")]);
 }
 
 #[test]

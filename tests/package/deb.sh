@@ -42,8 +42,13 @@ dpkg-deb -x "$runtime" "$work/root"
 dpkg-deb -x "$tool" "$work/root"
 dpkg-deb -x "$development" "$work/root"
 library=$(find "$work/root" -name 'libnanovllm.so.*.*')
-for stripped in "$library" "$(dirname "$library")/libnanovllm.a"; do
-    readelf -SW "$stripped" | grep -q ' \.debug_' && fail "$stripped is not stripped"
+for file in man/man1/nanovllm.1.gz man/man1/nanovllm-chat.1.gz bash-completion/completions/nanovllm zsh/vendor-completions/_nanovllm \
+    fish/vendor_completions.d/nanovllm.fish; do
+    [ -s "$work/root/usr/share/$file" ] || fail "nanovllm lacks share/$file"
+done
+[ ! -e "$work/root/usr/share/man/man1/nanovllm-help.1" ] || fail "nanovllm has pages of its help"
+for stripped in "$library" "$(dirname "$library")/libnanovllm.a" "$work/root/usr/bin/nanovllm"; do
+    readelf -SW "$stripped" | grep -q ' \.debug_info' && fail "$stripped is not stripped"
 done
 # What debuggers need is a package of its own, of this build.
 debug=$(echo "$work"/libnanovllm0-dbgsym_*.deb)
