@@ -53,7 +53,10 @@ static int print_answers(const nvllm_result *result) {
     if (nvllm_result_get(result, i, &output) != NVLLM_OK) return failures + 1;
     switch (output.finish_reason) {
       case NVLLM_FINISH_STOP: print_line(stdout, &output); break;
-      case NVLLM_FINISH_ERROR: fprintf(stderr, "%s\n", output.error_message); failures++; break;
+      case NVLLM_FINISH_ERROR:
+        fprintf(stderr, "%s (%s)\n", output.error_message, nvllm_status_name(output.status));
+        failures++;
+        break;
       default: fputs("cut off: ", stderr); print_line(stderr, &output); failures++;
     }
   }
