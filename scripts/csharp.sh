@@ -45,7 +45,7 @@ commands=$(awk -F '\t' '$4 == "with Hello.cs" { print $1 "\t" $6 }' "$out/list")
 [ -n "$commands" ] || { echo "csharp.sh: no page shows how to compile C#" >&2; exit 1; }
 while IFS=$'\t' read -r page block; do
     cp "$(awk -F '\t' -v page="$page" '$1 == page && $5 == "Hello.cs" { print $6 }' "$out/list")" "$out/root/Hello.cs"
-    (cd "$out/root" && sh -eu "$block") | grep -q . || { echo "csharp.sh: the program of $page printed nothing" >&2; exit 1; }
+    [ -n "$(cd "$out/root" && sh -eu "$block")" ] || { echo "csharp.sh: the program of $page printed nothing" >&2; exit 1; }
 done <<<"$commands"
 # The program of the binding's page, in a folder of its own.
 readme=$out/readme

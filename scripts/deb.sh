@@ -3,18 +3,24 @@
 #   deb.sh BUILD OUT [CMAKE_ARGUMENT...]
 #
 # BUILD holds a build folder of its own for them, BUILD/deb; cargo's artifacts are those of other builds. NANOVLLM_MAINTAINER, as
-# "Name <address>", is who publishes them. NANOVLLM_SERVER is the server in Go, built against this library, for a package of its own.
+# "Name <address>", is who publishes them. The server in Go has a package if `make go` has built it before, or NANOVLLM_SERVER names it.
 set -eu
 build=${1:?usage: deb.sh BUILD OUT [CMAKE_ARGUMENT...]} out=${2:?usage: deb.sh BUILD OUT [CMAKE_ARGUMENT...]}
 shift 2
 source=$(cd "$(dirname "$0")/.." && pwd)
 mkdir -p "$build/deb"
+build=$(cd "$build" && pwd)
 log=$build/deb/log
+server=${NANOVLLM_SERVER:-$build/server/nanovllm-server}
+if [ ! -e "$server" ]; then
+    echo "deb.sh: no package of the server: make go builds it" >&2
+    server=
+fi
 architecture=$(dpkg-architecture -qDEB_HOST_MULTIARCH)
 quietly() { "$@" >"$log" 2>&1 || { cat "$log" >&2; exit 1; }; }
 [ -z "${NANOVLLM_MAINTAINER:-}" ] || set -- "-DNANOVLLM_MAINTAINER=$NANOVLLM_MAINTAINER" "$@"
 quietly cmake -S "$source" -B "$build/deb" -DCMAKE_BUILD_TYPE=Release -DCMAKE_INSTALL_PREFIX=/usr -DCMAKE_INSTALL_LIBDIR="lib/$architecture" \
-    -DNANOVLLM_DEBIAN=ON -DNANOVLLM_SERVER="${NANOVLLM_SERVER:-}" -DNANOVLLM_BUILD_TESTS=OFF -DNANOVLLM_BUILD_GAME=OFF "$@"
+    -DNANOVLLM_DEBIAN=ON -DNANOVLLM_SERVER="$server" -DNANOVLLM_BUILD_TESTS=OFF -DNANOVLLM_BUILD_GAME=OFF "$@"
 targets="nanovllm_stripped"
 case $(cmake --build "$build/deb" --target help) in
 *"... nanovllm_program_stripped"*) targets="$targets nanovllm_program_stripped" ;;

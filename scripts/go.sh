@@ -121,6 +121,8 @@ mkdir "$work/root"
 ln -s "$PWD/examples" "$work/root/examples"
 (cd "$work/root" && sh -eu "$(blocks '$4 == "with the build of the server"')")
 mv "$work/root/nanovllm-server" "$work/server"
+# For the package of Debian, which scripts/deb.sh makes.
+(cd examples/go/server && go build -trimpath -buildmode=pie -ldflags=-s -o "$build/server/nanovllm-server" .)
 
 echo "== the manifests"
 (
@@ -136,6 +138,7 @@ fi
 "$build/openai/bin/pip" install --quiet --disable-pip-version-check "openai==$openai_client"
 # Starts the server with further flags, on a port of its own.
 start() {
+    : >"$work/log" # or the address of the server before would be read
     "$work/server" -model models/demo -addr 127.0.0.1:0 "$@" 2>"$work/log" &
     server=$!
     for _ in $(seq 100); do

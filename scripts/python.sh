@@ -32,7 +32,7 @@ mkdir "$build/python/blocks"
 programs=$(awk -v out="$build/python/blocks" -f tests/docs/blocks.awk $pages | awk -F '\t' '$1 !~ /python.md/ && $3 == "python" && $4 == "run" { print $6 }')
 [ -n "$programs" ] || { echo "python.sh: no page shows Python" >&2; exit 1; }
 for program in $programs; do
-    "$environment/bin/python" "$program" | grep -q . || { echo "python.sh: $program printed nothing" >&2; exit 1; }
+    [ -n "$("$environment/bin/python" "$program")" ] || { echo "python.sh: $program printed nothing" >&2; exit 1; }
 done
 echo "$wheel"
 echo "Python: all passed"
