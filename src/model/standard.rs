@@ -9,7 +9,7 @@ use crate::fields::Fields;
 use crate::rope::{LayerType, PositionSettings, Rope, RopeDefaults};
 use crate::spec::{
     Activation, Bias, DecoderSpec, FeedForward, GatedMlp, Head, HeadWeights, LayerSpec, Mixer, Norm, NormWeight, Order,
-    QkNorm, SelfAttention, SublayerNorms,
+    OutputGate, QkNorm, SelfAttention, SublayerNorms,
 };
 use base::error::{Error, Result};
 use base::limits;
@@ -101,6 +101,7 @@ impl Standard {
             qk_norm: QkNorm::None,
             qkv_bias: Bias::None,
             output_bias: Bias::None,
+            output_gate: OutputGate::None,
             rope: Some(0),
             temperature: None,
         }
@@ -176,6 +177,7 @@ impl Standard {
             hidden: self.hidden,
             vocab: self.vocab,
             embedding_scale: 1.0,
+            embedding_norm: None,
             layers,
             final_norm: self.norm,
             head: Head::plain(self.head),

@@ -2,7 +2,7 @@
 //!
 //! Only the decoder is read: `text_config` describes it, and its tensors have a prefix. Such a model answers text as its decoder alone does.
 
-use crate::families::{gemma3, ministral3, mistral, qwen2, qwen3};
+use crate::families::{gemma3, ministral3, mistral, muse_glimmer, qwen2, qwen3};
 use crate::family::Family;
 use crate::names::Root;
 use serde_json::{Map, Value};
@@ -92,6 +92,25 @@ pub const WRAPPERS: &[Wrapper] = &[
         ignored: QWEN_VL_IGNORED,
         harmless: QWEN_VL_HARMLESS,
         prepare: with_one_axis,
+        is_flat: false,
+    },
+    Wrapper {
+        class: "MuseGlimmerForConditionalGeneration",
+        models: "Muse Glimmer, text only",
+        model_type: "muse_glimmer",
+        families: &[("muse_glimmer_text", &muse_glimmer::FAMILY)],
+        decoders: "muse_glimmer_text",
+        roots: &[Root { body: "model.language_model.", head: "" }],
+        ignored: &["model.vision_tower.", "model.vision_adapter.", "model.vision_projection."],
+        harmless: &[
+            "vision_config",
+            "image_token_id",
+            "video_token_id",
+            "out_hidden_size",
+            "projector_hidden_size",
+            "projector_hidden_act",
+        ],
+        prepare: |_| {},
         is_flat: false,
     },
 ];
