@@ -545,6 +545,7 @@ FAMILIES = {
                 SMALL, head_dim=48, num_hidden_layers=6, attention_bias=True, tie_word_embeddings=True,
                 hidden_activation="gelu_pytorch_tanh",
             ) | GLIMMER,
+            tie_word_embeddings=True,
         ),
         dict(seed=2000, absent=["text_config.layer_types", "text_config.layer_rope_theta"]),
     ),

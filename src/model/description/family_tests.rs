@@ -225,6 +225,28 @@ fn muse_glimmer_has_norms_without_weights_and_gates() {
 }
 
 #[test]
+fn muse_glimmer_has_the_defaults_of_its_class_where_the_config_is_silent() {
+    let published = described(&changed("Muse-Glimmer-30B", json!({})));
+    let rope = json!({"rope_theta": 500000.0, "rope_type": "default"});
+    let silent = changed("Muse-Glimmer-30B", json!({"text_config": {"rope_parameters": rope}}));
+    assert_eq!(described(&silent), published);
+}
+
+/// transformers does not read what `text_config` says of the head.
+#[test]
+fn the_head_of_muse_glimmer_is_tied_where_the_whole_model_says_so() {
+    let head = |whole: Value, text: Value| {
+        let mut config = changed("Muse-Glimmer-30B", json!({"tie_word_embeddings": whole}));
+        config["text_config"]["tie_word_embeddings"] = text;
+        described(&config).head.weights
+    };
+    assert_eq!(head(json!(null), json!(true)), HeadWeights::Own);
+    assert_eq!(head(json!(true), json!(false)), HeadWeights::Tied);
+    assert_eq!(head(json!(true), json!(null)), HeadWeights::Tied);
+    assert_eq!(head(json!(null), json!(null)), HeadWeights::Own);
+}
+
+#[test]
 fn muse_glimmer_counts_its_layers_from_the_last() {
     let (slides, is_full) = ((Some(2048), Some(0)), (None, None));
     let published = windows(&described(&changed("Muse-Glimmer-30B", json!({}))));
