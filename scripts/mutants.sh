@@ -63,7 +63,17 @@ all_mutants() {
         'window.is_some() || !has_windows' 'window.is_some() || true'
     mutant cohere_rotates_all_layers src/model/families/cohere2.rs golden \
         'attention.rope.filter(|_| window.is_some())' 'attention.rope.filter(|_| window != Some(0))'
+    mutant glimmer_norms_share_an_epsilon src/model/families/muse_glimmer.rs golden \
+        'fields.factor("post_norm_eps")?' 'fields.factor("rms_norm_eps")?'
+    mutant glimmer_counts_from_the_first src/model/families/muse_glimmer.rs golden \
+        '!(standard.layers - 1 - layer).is_multiple_of' '!(layer + 1).is_multiple_of'
+    mutant glimmer_queries_not_scaled src/model/families/muse_glimmer.rs golden \
+        'qk_scale * attention.scores.scale' 'qk_scale.signum() * attention.scores.scale'
     # How the decoder is put together.
+    mutant embeddings_not_normalized src/model/stream.rs golden \
+        'ops::norm(backend, rows, delta, norm);' 'ops::embedding(backend, rows, table, scale, device_batch);'
+    mutant attention_not_gated src/model/attention.rs golden \
+        'ops::sigmoid_mul(backend, attended, gate);' ''
     mutant bias_dropped src/model/linear.rs golden \
         'self.bias.as_ref(), 0..outputs' 'None, 0..outputs'
     mutant norms_swapped src/model/decoder.rs golden \
@@ -89,6 +99,8 @@ all_mutants() {
         'exp(lanes, minus)' 'exp(lanes, lanes.mul(minus, lanes.splat(1.702)))'
     mutant gelu_without_its_cube src/compute/cpu/activate_mul.rs ops_agree \
         '-0.071_354_82' '-0.0'
+    mutant sigmoid_of_the_negative src/compute/cpu/sigmoid_mul.rs ops_agree \
+        'exp(lanes, minus)' 'exp(lanes, gate)'
     mutant gates_without_bias src/compute/cpu/gated_linear.rs ops_agree \
         'x, weight, bias, 0..' 'x, weight, None, 0..'
     mutant sums_with_the_stream_without_bias src/compute/cpu/linear_add_norm.rs ops_agree \

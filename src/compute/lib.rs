@@ -297,6 +297,8 @@ pub trait Backend: Send {
         bias: Option<&Self::Vector>,
         activation: Activation,
     );
+    /// See [`ops::sigmoid_mul`](crate::ops::sigmoid_mul).
+    fn sigmoid_mul(&mut self, x: &mut Tensor<Self::Storage>, gate: &Tensor<Self::Storage>);
     /// See [`ops::join_columns`](crate::ops::join_columns).
     fn join_columns(
         &mut self,

@@ -1,10 +1,10 @@
-//! The attention of a layer: projections, optional norms of queries and keys, rotation, cache, and the way out.
+//! The attention of a layer: projections, optional norms of queries and keys, rotation, cache, an optional gate, and the way out.
 
 use crate::linear::{Inputs, Linear, Projection};
 use crate::names::QkvNames;
 use crate::norm::Norm;
 use crate::shard::{Back, Sharding, columns_of};
-use crate::spec::{DecoderSpec, QkNorm, SelfAttention, Temperature};
+use crate::spec::{Bias, DecoderSpec, OutputGate, QkNorm, SelfAttention, Temperature};
 use crate::weights::Weights;
 use base::error::Result;
 use compute::ops;
@@ -20,6 +20,8 @@ pub struct Attention<B: Backend> {
     spec: AttentionSpec,
     /// Queries, keys and values in one matrix.
     qkv: Linear<B>,
+    /// For this rank's heads, as the queries.
+    gate: Option<Linear<B>>,
     norms: Option<Norms<B>>,
     /// Index into [`PositionTables::ropes`].
     rope: Option<usize>,
@@ -57,6 +59,8 @@ pub struct AttentionScratch<B: Backend> {
     qkv: Tensor<B::Storage>,
     /// `[tokens, heads * head_dim]`
     attended: Tensor<B::Storage>,
+    /// What multiplies it, before the sigmoid, in a model whose layers have a gate.
+    gate: Option<Tensor<B::Storage>>,
     /// The same of all ranks, where the projection out of attention reads it whole.
     all_attended: Option<Tensor<B::Storage>>,
     /// Queries and keys of all ranks, where a norm takes its mean over them.
@@ -137,6 +141,7 @@ impl<B: Backend> AttentionScratch<B> {
         let keys = sharding.own_kv_heads().len() * dim;
         let has_whole_norm =
             spec.layers.iter().any(|layer| matches!(layer.mixer.attention().qk_norm, QkNorm::Whole(_)));
+        let has_gate = spec.layers.iter().any(|layer| layer.mixer.attention().output_gate != OutputGate::None);
         let tensor = |cols| backend.tensor(tokens, cols);
         let whole = match has_whole_norm && !sharding.is_alone() {
             true => Some([tensor(attention.query_width())?, tensor(attention.kv_width())?]),
@@ -145,6 +150,7 @@ impl<B: Backend> AttentionScratch<B> {
         Ok(AttentionScratch {
             qkv: tensor(queries + 2 * keys)?,
             attended: tensor(queries)?,
+            gate: has_gate.then(|| tensor(queries)).transpose()?,
             all_attended: sharding.gathers().then(|| tensor(attention.query_width())).transpose()?,
             whole,
             shares: [&sharding.heads, &sharding.kv_heads]
@@ -155,7 +161,8 @@ impl<B: Backend> AttentionScratch<B> {
     /// Sets the tokens of this pass.
     pub fn set_rows(&mut self, tokens: usize) {
         let whole = self.whole.iter_mut().flatten();
-        let all = [&mut self.qkv, &mut self.attended].into_iter().chain(&mut self.all_attended).chain(whole);
+        let optional = self.gate.iter_mut().chain(&mut self.all_attended).chain(whole);
+        let all = [&mut self.qkv, &mut self.attended].into_iter().chain(optional);
         all.for_each(|tensor| tensor.set_rows(tokens));
     }
 }
@@ -188,6 +195,13 @@ impl<B: Backend> Attention<B> {
                 vec![Projection { name: name(all), outputs: wide + 2 * narrow, own }]
             }
         };
+        let gate = match spec.output_gate {
+            OutputGate::None => None,
+            OutputGate::Sigmoid => {
+                let gate = Projection { name: name(parts.gate), outputs: wide, own: vec![queries.clone()] };
+                Some(Linear::load(backend, weights, Inputs::all(hidden), &[gate], Bias::None, true)?)
+            }
+        };
         let Back { inputs, outputs, adds_bias } = sharding.back(wide, queries);
         let output = Projection { name: name(parts.output), outputs: hidden, own: vec![outputs] };
         let inputs = Inputs { all: wide, own: inputs };
@@ -195,6 +209,7 @@ impl<B: Backend> Attention<B> {
             layer,
             spec: AttentionSpec { heads: sharding.own_heads().len(), ..spec.scores },
             qkv: Linear::load(backend, weights, Inputs::all(hidden), &stacked, spec.qkv_bias, true)?,
+            gate,
             norms: Norms::load(backend, spec, sharding, weights, layer)?,
             rope: spec.rope,
             temperature: spec.temperature,
@@ -202,9 +217,9 @@ impl<B: Backend> Attention<B> {
         })
     }
 
-    /// The layer that reads the input.
-    pub fn input(&self) -> &Linear<B> {
-        &self.qkv
+    /// The layer that reads the input, where one alone does.
+    pub fn input(&self) -> Option<&Linear<B>> {
+        self.gate.is_none().then_some(&self.qkv)
     }
 
     /// The projection of what [`forward`](Self::forward) returns back into the stream.
@@ -221,7 +236,7 @@ impl<B: Backend> Attention<B> {
         x: &Tensor<B::Storage>,
     ) -> &'a Tensor<B::Storage> {
         let Context { cache, tables, device_batch } = context;
-        let AttentionScratch { qkv, attended, all_attended, whole, shares } = scratch;
+        let AttentionScratch { qkv, attended, gate, all_attended, whole, shares } = scratch;
         self.qkv.forward(backend, qkv, x);
         let is_whole = self.norms.as_ref().is_some_and(|norms| norms.extent == NormExtent::Whole);
         let whole = whole.as_mut().filter(|_| is_whole).map(|[queries, keys]| {
@@ -240,6 +255,10 @@ impl<B: Backend> Attention<B> {
         };
         let heads = HeadRows { qkv, out: attended };
         ops::rope_and_attention(backend, &self.spec, heads, transform, cache, self.layer, device_batch);
+        if let (Some(layer), Some(gate)) = (&self.gate, gate) {
+            layer.forward(backend, gate, x);
+            ops::sigmoid_mul(backend, attended, gate);
+        }
         match all_attended {
             Some(all) => {
                 ops::join_columns(backend, all, Some(Part { x: attended, first: 0 }), &shares[0]);

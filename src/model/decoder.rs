@@ -26,6 +26,7 @@ pub struct Decoder<B: Backend> {
     /// `[vocab, hidden]`
     embedding: B::Matrix,
     embedding_scale: f32,
+    embedding_norm: Option<Norm<B>>,
     layers: Vec<Layer<B>>,
     final_norm: Norm<B>,
     head: Head<B>,
@@ -90,6 +91,10 @@ impl<B: Backend> Decoder<B> {
     ) -> Result<Decoder<B>> {
         let names = weights.names();
         let embedding = backend.matrix(&[weights.matrix(names.embedding, spec.vocab, spec.hidden)?])?;
+        // No tensor is read: its weights are ones.
+        let embedding_norm = spec.embedding_norm.as_ref();
+        let embedding_norm =
+            embedding_norm.map(|norm| Norm::load(backend, norm, weights, "", spec.hidden)).transpose()?;
         let layers = spec.layers.iter().enumerate();
         let layers: Result<Vec<_>> =
             layers.map(|(index, layer)| Layer::load(backend, layer, &sharding, weights, index, spec.hidden)).collect();
@@ -112,6 +117,7 @@ impl<B: Backend> Decoder<B> {
         Ok(Decoder {
             embedding,
             embedding_scale: spec.embedding_scale,
+            embedding_norm,
             layers,
             final_norm,
             head: Head { weight: head, scale: spec.head.scale, softcap: spec.head.softcap },
@@ -191,7 +197,8 @@ impl<B: Backend> Decoder<B> {
 
     fn embed(&mut self, backend: &mut B, device_batch: &mut B::DeviceBatch) {
         let stream = &mut self.activations.stream;
-        ops::embedding(backend, stream.rows_mut(), &self.embedding, self.embedding_scale, device_batch);
+        let norm = self.embedding_norm.as_ref().map(Norm::weights);
+        stream.embed(backend, &self.embedding, self.embedding_scale, norm, device_batch);
         if let Some(norm) = self.layers.first().and_then(|layer| layer.mixer_norms.before()) {
             stream.normalize(backend, norm);
         }
@@ -296,7 +303,7 @@ impl<B: Backend> Layer<B> {
     /// How its first sublayer reads the stream.
     fn reader(&self) -> Reader<'_, B> {
         // In parallel, both sublayers read the norm.
-        let layer = (self.order == Order::Sequential).then(|| self.attention.input());
+        let layer = self.attention.input().filter(|_| self.order == Order::Sequential);
         Reader { norm: self.mixer_norms.before(), layer }
     }
 }

@@ -67,12 +67,12 @@ impl Description {
             Class::Wrapper(wrapper) if wrapper.is_flat && fields.get("text_config").is_none() => {
                 let mut decoder = config.decoder();
                 decoder.retain(|name, _| !wrapper.harmless.contains(&&**name));
-                (wrapper.prepare)(&mut decoder);
+                (wrapper.prepare)(&mut decoder, fields);
                 (wrapper.families[0].1, decoder, Vec::new())
             }
             Class::Wrapper(wrapper) => {
                 let mut decoder = config.text_decoder()?;
-                (wrapper.prepare)(&mut decoder);
+                (wrapper.prepare)(&mut decoder, fields);
                 let family = decoder_family(config, wrapper)?;
                 settings::refuse_unread(fields, &[])?;
                 let known = |name: &str, value: &Value| {

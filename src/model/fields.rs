@@ -3,6 +3,7 @@
 use crate::spec::Bias;
 use base::error::{Error, Result};
 use base::limits::STOP_TOKENS;
+use base::log::{self, Level};
 use serde_json::{Map, Value};
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -93,6 +94,11 @@ impl<'a> Fields<'a> {
     /// An error that says what is wrong with this file.
     pub fn refuse(&self, reason: String) -> Error {
         Error::ModelFile { path: self.path.into(), reason }
+    }
+
+    /// Logs what may be wrong with this file.
+    pub fn warn(&self, what: std::fmt::Arguments) {
+        log::log(Level::Warn, format_args!("{}: {what}", self.path.display()));
     }
 
     fn wrong(&self, name: &str, value: &Value, wanted: &str) -> Error {

@@ -6,28 +6,28 @@
 use crate::quantization::{Awq, Compressed, Fp8, Gptq, Number, OnLoad, Quantization, Scheme, Strategy, TargetGroup};
 use crate::rope::{Ramp, Rope, RopeScaling, Temperature};
 use crate::spec::{
-    Bias, DecoderSpec, FeedForward, GatedMlp, Head, HeadWeights, LayerSpec, Mixer, Norm, NormWeight, Order, QkNorm,
-    SelfAttention, SublayerNorms,
+    Bias, DecoderSpec, FeedForward, GatedMlp, Head, HeadWeights, LayerSpec, Mixer, Norm, NormWeight, Order, OutputGate,
+    QkNorm, SelfAttention, SublayerNorms,
 };
 use compute::{Activation, AttentionSpec, NormKind, NormOrder, Pairing};
 use std::fmt::Debug;
 
 /// The text of a decoder.
 pub fn of_decoder(spec: &DecoderSpec) -> String {
-    let DecoderSpec { hidden, vocab, embedding_scale, layers, final_norm, head, ropes, max_positions } = spec;
-    record(
-        "DecoderSpec",
-        &[
-            ("hidden", value(hidden)),
-            ("vocab", value(vocab)),
-            ("embedding_scale", value(embedding_scale)),
-            ("layers", list(layers.iter().map(layer))),
-            ("final_norm", norm(final_norm)),
-            ("head", of_head(head)),
-            ("ropes", list(ropes.iter().map(rope))),
-            ("max_positions", value(max_positions)),
-        ],
-    )
+    let DecoderSpec { hidden, vocab, embedding_scale, embedding_norm, layers, final_norm, head, ropes, max_positions } =
+        spec;
+    let mut fields = vec![
+        ("hidden", value(hidden)),
+        ("vocab", value(vocab)),
+        ("embedding_scale", value(embedding_scale)),
+        ("layers", list(layers.iter().map(layer))),
+        ("final_norm", norm(final_norm)),
+        ("head", of_head(head)),
+        ("ropes", list(ropes.iter().map(rope))),
+        ("max_positions", value(max_positions)),
+    ];
+    fields.extend(embedding_norm.as_ref().map(|of_embeddings| ("embedding_norm", norm(of_embeddings))));
+    record("DecoderSpec", &fields)
 }
 
 /// The text of how weights are coded in the files.
@@ -96,12 +96,14 @@ fn norm(norm: &Norm) -> String {
     let weight = match weight {
         NormWeight::Plain => "Plain",
         NormWeight::PlusOne => "PlusOne",
+        NormWeight::Ones => "Ones",
     };
     record("Norm", &[("kind", kind.to_owned()), ("eps", value(eps)), ("weight", weight.to_owned())])
 }
 
 fn self_attention(attention: &SelfAttention) -> String {
-    let SelfAttention { scores, kv_heads, head_dim, qk_norm, qkv_bias, output_bias, rope, temperature } = attention;
+    let SelfAttention { scores, kv_heads, head_dim, qk_norm, qkv_bias, output_bias, output_gate, rope, temperature } =
+        attention;
     let AttentionSpec { heads, scale, window, softcap } = scores;
     let scores = record(
         "AttentionSpec",
@@ -121,19 +123,21 @@ fn self_attention(attention: &SelfAttention) -> String {
     let temperature = temperature.as_ref().map(|Temperature { beta, original_positions }| {
         record("Temperature", &[("beta", value(beta)), ("original_positions", value(original_positions))])
     });
-    record(
-        "SelfAttention",
-        &[
-            ("scores", scores),
-            ("kv_heads", value(kv_heads)),
-            ("head_dim", value(head_dim)),
-            ("qk_norm", qk_norm),
-            ("qkv_bias", bias(*qkv_bias)),
-            ("output_bias", bias(*output_bias)),
-            ("rope", value(rope)),
-            ("temperature", option(temperature)),
-        ],
-    )
+    let mut fields = vec![
+        ("scores", scores),
+        ("kv_heads", value(kv_heads)),
+        ("head_dim", value(head_dim)),
+        ("qk_norm", qk_norm),
+        ("qkv_bias", bias(*qkv_bias)),
+        ("output_bias", bias(*output_bias)),
+        ("rope", value(rope)),
+        ("temperature", option(temperature)),
+    ];
+    match output_gate {
+        OutputGate::None => (),
+        OutputGate::Sigmoid => fields.push(("output_gate", "Sigmoid".to_owned())),
+    }
+    record("SelfAttention", &fields)
 }
 
 fn gated_mlp(mlp: &GatedMlp) -> String {

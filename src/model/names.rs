@@ -40,6 +40,8 @@ pub struct AttentionNames {
     pub qkv: QkvNames,
     /// Projection out of attention.
     pub output: &'static str,
+    /// Projection to the gate of what the one before reads. Empty where no model has one.
+    pub gate: &'static str,
     /// Norm of queries.
     pub query_norm: &'static str,
     /// Norm of keys.
@@ -93,6 +95,7 @@ pub const LLAMA: Names = Names {
     attention: AttentionNames {
         qkv: QkvNames::Separate { query: "self_attn.q_proj", key: "self_attn.k_proj", value: "self_attn.v_proj" },
         output: "self_attn.o_proj",
+        gate: "",
         query_norm: "self_attn.q_norm",
         key_norm: "self_attn.k_norm",
     },

@@ -27,7 +27,8 @@ impl<B: Backend> Norm<B> {
         Norm::load_part(backend, spec, weights, name, len, 0..len)
     }
 
-    /// The weights `part` of the norm `name` of `len` numbers. Weights that are stored less one are completed here, in f32.
+    /// The weights `part` of the norm `name` of `len` numbers. Weights that are stored less one are completed here, in f32; those that
+    /// are not stored are made here, and no tensor is read.
     pub fn load_part(
         backend: &B,
         spec: &spec::Norm,
@@ -36,11 +37,11 @@ impl<B: Backend> Norm<B> {
         len: usize,
         part: Range<usize>,
     ) -> Result<Norm<B>> {
-        let stored = weights.vector(name, len, part)?;
         let weight = match spec.weight {
-            NormWeight::Plain => backend.vector(&[stored])?,
+            NormWeight::Ones => backend.table(&vec![1.0; part.len()])?,
+            NormWeight::Plain => backend.vector(&[weights.vector(name, len, part)?])?,
             NormWeight::PlusOne => {
-                let mut weight = stored.to_f32();
+                let mut weight = weights.vector(name, len, part)?.to_f32();
                 weight.iter_mut().for_each(|w| *w += 1.0);
                 backend.table(&weight)?
             }

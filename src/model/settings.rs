@@ -56,14 +56,15 @@ const SETTINGS: &[(&str, Neutral)] = &[
     ("is_encoder_decoder", Neutral::False),
     ("add_cross_attention", Neutral::False),
     ("cross_attention_hidden_size", Neutral::Absence),
-    // Scores: Gemma 2, Llama 4, OLMo.
+    // Scores: Gemma 2, Llama 4, OLMo, Muse Glimmer.
     ("query_pre_attn_scalar", Neutral::Absence),
     ("attn_logit_softcapping", Neutral::Absence),
     ("attn_temperature_tuning", Neutral::False),
     ("clip_qkv", Neutral::Absence),
     ("use_qk_norm", Neutral::False),
     ("attention_sink", Neutral::False),
-    // Scales: Granite, Falcon-H1, MiniCPM, Cohere.
+    ("qk_scale_factor", Neutral::One),
+    // Scales: Granite, Falcon-H1, MiniCPM, Cohere, Muse Glimmer.
     ("attention_multiplier", Neutral::Absence),
     ("embedding_multiplier", Neutral::One),
     ("residual_multiplier", Neutral::One),
@@ -76,11 +77,13 @@ const SETTINGS: &[(&str, Neutral)] = &[
     ("scale_depth", Neutral::Absence),
     ("dim_model_base", Neutral::Absence),
     ("logit_scale", Neutral::One),
+    ("output_multiplier", Neutral::One),
     ("final_logit_softcapping", Neutral::Absence),
-    // Positions: SmolLM3, Gemma 3, GPT-NeoX, Falcon, GLM. `partial_rotary_factor` is read with the rope.
+    // Positions: SmolLM3, Gemma 3, Muse Glimmer, GPT-NeoX, Falcon, GLM. `partial_rotary_factor` is read with the rope.
     ("no_rope_layers", Neutral::OneInEveryLayer),
     ("no_rope_layer_interval", Neutral::Absence),
     ("rope_local_base_freq", Neutral::Absence),
+    ("layer_rope_theta", Neutral::Absence),
     ("rotary_pct", Neutral::One),
     ("rotary_dim", Neutral::Absence),
     ("rope_interleave", Neutral::False),
@@ -88,12 +91,13 @@ const SETTINGS: &[(&str, Neutral)] = &[
     ("alibi", Neutral::False),
     ("use_rotary_pos_emb", Neutral::True),
     ("position_embedding_type", Neutral::Text("rope")),
-    // The order of the parts of a layer: Falcon, GPT-NeoX, ChatGLM.
+    // The order of the parts of a layer, and what stands around them: Falcon, GPT-NeoX, ChatGLM, Muse Glimmer.
     ("parallel_attn", Neutral::False),
     ("use_parallel_block", Neutral::False),
     ("order_of_interleaved_layers", Neutral::Text("local_attn_first")),
     ("norm_after", Neutral::False),
     ("use_post_norm", Neutral::False),
+    ("post_norm_eps", Neutral::Absence),
     ("do_layer_norm_before", Neutral::True),
     ("use_parallel_residual", Neutral::False),
     ("apply_residual_connection_post_layernorm", Neutral::False),

@@ -23,6 +23,8 @@ pub struct DecoderSpec {
     pub vocab: usize,
     /// Factor of the rows of the embedding table.
     pub embedding_scale: f32,
+    /// Of these rows. `None`: the stream begins with the rows themselves.
+    pub embedding_norm: Option<Norm>,
     /// What is computed between the embedding and the head, in order. At least one.
     pub layers: Vec<LayerSpec>,
     /// Before the head.
@@ -70,7 +72,7 @@ pub struct SublayerNorms {
     pub after: Option<Norm>,
 }
 
-/// A normalization with one weight per number.
+/// A normalization, with one weight per number unless all are one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Norm {
     /// The formula.
@@ -88,6 +90,8 @@ pub enum NormWeight {
     Plain,
     /// Less one.
     PlusOne,
+    /// Not at all: each is one.
+    Ones,
 }
 
 /// What brings the tokens of a sequence together.
@@ -119,6 +123,8 @@ pub struct SelfAttention {
     pub qkv_bias: Bias,
     /// Of the projection out of attention.
     pub output_bias: Bias,
+    /// What multiplies the input of this projection.
+    pub output_gate: OutputGate,
     /// Which of [`DecoderSpec::ropes`] rotates queries and keys. `None`: they are not rotated.
     pub rope: Option<usize>,
     /// Whether queries grow with their position.
@@ -161,6 +167,15 @@ pub enum Bias {
     None,
 }
 
+/// What multiplies the heads of attention before they are projected back into the stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OutputGate {
+    /// `sigmoid(W x)`, number by number. `x` is what attention reads, and `W` has no bias. `[query heads * head_dim, hidden]`
+    Sigmoid,
+    /// Nothing.
+    None,
+}
+
 /// From the normalized stream to the logits: `softcap(scale * (W x))`, with `softcap(v) = c * tanh(v / c)`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Head {
@@ -193,7 +208,7 @@ impl DecoderSpec {
     ///
     /// # Panics
     ///
-    /// If there is no layer, an index leads nowhere, or a parallel layer has other norms than one before the mixer: only a wrong
+    /// If there is no layer, an index leads nowhere, a norm of embeddings has weights, or a parallel layer has other norms than one before the mixer: only a wrong
     /// family can cause it.
     pub fn check(&self) -> Result<()> {
         let (first, rest) = self.layers.split_first().expect("a decoder has layers");
@@ -229,6 +244,8 @@ impl DecoderSpec {
             // The feed-forward part reads the rows that the mixer read, and these are kept where they are normalized.
             Order::Parallel => layer.mixer_norms.before.is_some() && layer.feed_forward_norms.is_none(),
         }));
+        // No file has a tensor for them.
+        assert!(self.embedding_norm.is_none_or(|norm| norm.weight == NormWeight::Ones));
         self.check_numbers()?;
         self.refuse_what_no_op_computes()
     }
@@ -243,7 +260,7 @@ impl DecoderSpec {
         positive("the scale of embeddings", self.embedding_scale)?;
         positive("the scale of logits", self.head.scale)?;
         self.head.softcap.map_or(Ok(()), |cap| positive("final_logit_softcapping", cap))?;
-        norm(&self.final_norm)?;
+        self.embedding_norm.iter().chain([&self.final_norm]).try_for_each(norm)?;
         for layer in &self.layers {
             positive("the scale of residuals", layer.residual_scale)?;
             for norms in [&layer.mixer_norms, &layer.feed_forward_norms] {
@@ -330,7 +347,12 @@ impl DecoderSpec {
 impl LayerSpec {
     fn parameters(&self, hidden: usize) -> usize {
         let attention = self.mixer.attention();
-        hidden * (2 * attention.query_width() + 2 * attention.kv_width() + 3 * self.feed_forward.width())
+        let as_wide_as_queries = match attention.output_gate {
+            OutputGate::None => 2,
+            OutputGate::Sigmoid => 3,
+        };
+        hidden
+            * (as_wide_as_queries * attention.query_width() + 2 * attention.kv_width() + 3 * self.feed_forward.width())
     }
 }
 
@@ -413,6 +435,7 @@ mod tests {
             qk_norm: QkNorm::None,
             qkv_bias: Bias::None,
             output_bias: Bias::None,
+            output_gate: OutputGate::None,
             rope: Some(0),
             temperature: None,
         }
@@ -436,6 +459,7 @@ mod tests {
             hidden: 64,
             vocab: 130,
             embedding_scale: 1.0,
+            embedding_norm: None,
             layers: vec![layer(attention(), mlp), layer(other, other_mlp)],
             final_norm: norm,
             head: Head::plain(HeadWeights::Own),

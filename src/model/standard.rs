@@ -9,7 +9,7 @@ use crate::fields::Fields;
 use crate::rope::{LayerType, PositionSettings, Rope, RopeDefaults};
 use crate::spec::{
     Activation, Bias, DecoderSpec, FeedForward, GatedMlp, Head, HeadWeights, LayerSpec, Mixer, Norm, NormWeight, Order,
-    QkNorm, SelfAttention, SublayerNorms,
+    OutputGate, QkNorm, SelfAttention, SublayerNorms,
 };
 use base::error::{Error, Result};
 use base::limits;
@@ -101,6 +101,7 @@ impl Standard {
             qk_norm: QkNorm::None,
             qkv_bias: Bias::None,
             output_bias: Bias::None,
+            output_gate: OutputGate::None,
             rope: Some(0),
             temperature: None,
         }
@@ -152,6 +153,34 @@ impl Standard {
         }
     }
 
+    /// Which layers have a rotary embedding: those whose entry of `layer_rope_theta` is not 0, or else those of `by_default`.
+    ///
+    /// transformers describes an entry as the base of its layer, and reads it as a flag: each layer that rotates does so with `rope_theta`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ModelFile`] if `layer_rope_theta` is no list with an entry per layer.
+    pub fn rotated_by_base(&self, fields: Fields, by_default: impl Fn(usize) -> bool) -> Result<Vec<bool>> {
+        let Some(list) = fields.get("layer_rope_theta") else { return Ok((0..self.layers).map(by_default).collect()) };
+        let list = list.as_array().filter(|list| list.len() == self.layers);
+        let base = |value: &Value| value.as_f64().filter(|&base| base >= 0.0);
+        let bases: Option<Vec<f64>> = list.and_then(|list| list.iter().map(base).collect());
+        let bases = bases.ok_or_else(|| {
+            let layers = self.layers;
+            fields.refuse(format!(
+                "layer_rope_theta must be a list of numbers of at least 0, one for each of the {layers} layers"
+            ))
+        })?;
+        let theta = self.ropes[0].theta;
+        if let Some(layer) = bases.iter().position(|&base| base != 0.0 && base != theta) {
+            fields.warn(format_args!(
+                "layer_rope_theta is {} in layer {layer}, which rotates with rope_theta, {theta}, as in transformers",
+                bases[layer]
+            ));
+        }
+        Ok(bases.iter().map(|&base| base != 0.0).collect())
+    }
+
     /// A layer with a norm before each part.
     pub fn layer(&self, attention: SelfAttention, mlp: GatedMlp) -> LayerSpec {
         LayerSpec {
@@ -176,6 +205,7 @@ impl Standard {
             hidden: self.hidden,
             vocab: self.vocab,
             embedding_scale: 1.0,
+            embedding_norm: None,
             layers,
             final_norm: self.norm,
             head: Head::plain(self.head),

@@ -48,9 +48,24 @@ impl<B: Backend> Stream<B> {
         all.for_each(|tensor| tensor.set_rows(tokens));
     }
 
-    /// The rows themselves, which the embedding writes.
-    pub fn rows_mut(&mut self) -> &mut Tensor<B::Storage> {
-        &mut self.rows
+    /// Begins with the rows of `table` times `scale`, normalized where there is a norm of them.
+    pub fn embed(
+        &mut self,
+        backend: &mut B,
+        table: &B::Matrix,
+        scale: f32,
+        norm: Option<NormWeights<B::Vector>>,
+        device_batch: &B::DeviceBatch,
+    ) {
+        let Stream { rows, delta, .. } = self;
+        match norm {
+            None => ops::embedding(backend, rows, table, scale, device_batch),
+            Some(norm) => {
+                // Nothing has been computed yet that is to be added.
+                ops::embedding(backend, delta, table, scale, device_batch);
+                ops::norm(backend, rows, delta, norm);
+            }
+        }
     }
 
     /// The rows themselves.

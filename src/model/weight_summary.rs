@@ -23,10 +23,10 @@ impl WeightPart {
 
     /// The part that the matrix `name` belongs to.
     pub fn of(name: &str, names: &Names) -> WeightPart {
-        let AttentionNames { qkv, output, .. } = names.attention;
+        let AttentionNames { qkv, output, gate, .. } = names.attention;
         let in_attention = |part: &str| match qkv {
-            QkvNames::Separate { query, key, value } => [query, key, value, output].contains(&part),
-            QkvNames::Fused(all) => [all, output].contains(&part),
+            QkvNames::Separate { query, key, value } => [query, key, value, output, gate].contains(&part),
+            QkvNames::Fused(all) => [all, output, gate].contains(&part),
         };
         let in_layer = name.strip_prefix(names.layers).and_then(|rest| rest.split_once('.'));
         match in_layer {

@@ -2,8 +2,9 @@
 //!
 //! Only the decoder is read: `text_config` describes it, and its tensors have a prefix. Such a model answers text as its decoder alone does.
 
-use crate::families::{gemma3, ministral3, mistral, qwen2, qwen3};
+use crate::families::{gemma3, ministral3, mistral, muse_glimmer, qwen2, qwen3};
 use crate::family::Family;
+use crate::fields::Fields;
 use crate::names::Root;
 use serde_json::{Map, Value};
 
@@ -26,8 +27,8 @@ pub struct Wrapper {
     pub ignored: &'static [&'static str],
     /// Fields of the config that describe other parts.
     pub harmless: &'static [&'static str],
-    /// Takes out of the decoder's fields what only other parts need.
-    pub prepare: fn(&mut Map<String, Value>),
+    /// Takes out of the decoder's fields what only other parts need, where the fields of the whole model are these.
+    pub prepare: fn(&mut Map<String, Value>, Fields),
     /// Whether published configs have the decoder's fields beside those of other parts, without `text_config`.
     pub is_flat: bool,
 }
@@ -43,7 +44,7 @@ pub const WRAPPERS: &[Wrapper] = &[
         roots: ROOTS,
         ignored: IGNORED,
         harmless: HARMLESS,
-        prepare: |_| {},
+        prepare: |_, _| {},
         is_flat: false,
     },
     Wrapper {
@@ -55,7 +56,7 @@ pub const WRAPPERS: &[Wrapper] = &[
         roots: ROOTS,
         ignored: IGNORED,
         harmless: HARMLESS,
-        prepare: |_| {},
+        prepare: |_, _| {},
         is_flat: false,
     },
     Wrapper {
@@ -94,7 +95,32 @@ pub const WRAPPERS: &[Wrapper] = &[
         prepare: with_one_axis,
         is_flat: false,
     },
+    Wrapper {
+        class: "MuseGlimmerForConditionalGeneration",
+        models: "Muse Glimmer, text only",
+        model_type: "muse_glimmer",
+        families: &[("muse_glimmer_text", &muse_glimmer::FAMILY)],
+        decoders: "muse_glimmer_text",
+        roots: &[Root { body: "model.language_model.", head: "" }],
+        ignored: &["model.vision_tower.", "model.vision_adapter.", "model.vision_projection."],
+        harmless: &[
+            "vision_config",
+            "image_token_id",
+            "video_token_id",
+            "out_hidden_size",
+            "projector_hidden_size",
+            "projector_hidden_act",
+        ],
+        prepare: tied_by_the_whole,
+        is_flat: false,
+    },
 ];
+
+/// Whether the head is tied is what the whole model says: the class does not read what `text_config` says of it, and has no default.
+fn tied_by_the_whole(decoder: &mut Map<String, Value>, whole: Fields) {
+    const TIED: &str = "tie_word_embeddings";
+    decoder.insert(TIED.to_owned(), whole.get(TIED).cloned().unwrap_or(Value::Bool(false)));
+}
 
 /// Where the decoder of Qwen's models of images is: transformers writes the first, published folders of 2024 and 2025 have the second.
 const QWEN_VL_ROOTS: &[Root] = &[Root { body: "model.language_model.", head: "" }, Root { body: "model.", head: "" }];
@@ -111,7 +137,7 @@ const QWEN_VL_HARMLESS: &[&str] = &[
 ];
 
 /// Makes a rotation over three axes one over positions: those of text are the same on each axis, and each pair of a head turns by one.
-fn with_one_axis(decoder: &mut Map<String, Value>) {
+fn with_one_axis(decoder: &mut Map<String, Value>, _: Fields) {
     for name in ["rope_scaling", "rope_parameters"] {
         let Some(Value::Object(rope)) = decoder.get_mut(name) else { continue };
         rope.remove("mrope_section");

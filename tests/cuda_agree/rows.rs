@@ -204,3 +204,29 @@ fn gates_and_lookups_agree() {
         }
     });
 }
+
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn sigmoid_gates_agree() {
+    on_device(|cuda, dtype| {
+        // Rows that are padded in memory, and gates whose exponential overflows.
+        for (tokens, width, size) in
+            SHAPES.map(|(tokens, width)| (tokens, width, 5.0)).into_iter().chain([(3, 37, 300.0)])
+        {
+            let mut random = Random(6);
+            let [x, gate] = [(); 2].map(|()| numbers(&mut random, tokens * width, size, dtype));
+            let (mut gated, gates) = (filled(cuda, &x, width), filled(cuda, &gate, width));
+            ops::sigmoid_mul(cuda, &mut gated, &gates);
+            let expected = x.iter().zip(&gate).map(|(&x, &gate)| {
+                let value = f64::from(x) / (1.0 + (-f64::from(gate)).exp());
+                // An exponent of up to 64 is off by that many units, and its power by as great a share.
+                let of_power = FEW_OPERATIONS * (1.0 + f64::from(gate.abs())) * value.abs();
+                // A power that f32 does not have gives 0, instead of what is less than this.
+                Near::stored(value, of_power + 1e-35, dtype)
+            });
+            let expected: Vec<Near> = expected.collect();
+            let what = format!("{tokens} x {width}, up to {size}, {dtype:?}");
+            assert_near(&cuda.read(&gated).unwrap(), &expected, bound(dtype), &what);
+        }
+    });
+}

@@ -278,6 +278,15 @@ PIXTRAL = dict(
 QWEN_VISION = dict(
     depth=1, hidden_size=8, intermediate_size=8, num_heads=1, patch_size=2, spatial_merge_size=1, temporal_patch_size=1, out_hidden_size=32,
 )
+GLIMMER_VISION = dict(
+    hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1, patch_size=2, pos_emb_height=2, pos_emb_width=2,
+    merge_size=1, patch_temporal=1,
+)
+GLIMMER_AROUND = dict(vision_config=GLIMMER_VISION, out_hidden_size=8, projector_hidden_size=8)
+GLIMMER = dict(
+    post_norm_eps=0.02, sliding_window=16, qk_scale_factor=1.7, output_multiplier=0.6, final_logit_softcapping=5.0,
+    rope_parameters=plain(20000.0),
+)
 COHERE2 = dict(
     layer_norm_eps=3e-4, logit_scale=0.3, tie_word_embeddings=True, sliding_window=16, num_hidden_layers=4,
     layer_types=[S, F] * 2, rope_parameters=plain(20000.0),
@@ -514,6 +523,32 @@ FAMILIES = {
         ),
         {},
     ),
+    # A window does not say whether a layer rotates.
+    "muse_glimmer-f32": (
+        "muse_glimmer",
+        "float32",
+        dict(
+            GLIMMER_AROUND,
+            text_config=dict(
+                SMALL, head_dim=32, num_hidden_layers=8, layer_types=[S, S, F, F] * 2, layer_rope_theta=[20000.0, 0] * 4,
+            ) | GLIMMER,
+        ),
+        dict(seed=2001),
+    ),
+    # Layers as the class has them by default: the second and the last are full.
+    "muse_glimmer-bf16-tied": (
+        "muse_glimmer",
+        "bfloat16",
+        dict(
+            GLIMMER_AROUND,
+            text_config=dict(
+                SMALL, head_dim=48, num_hidden_layers=6, attention_bias=True, tie_word_embeddings=True,
+                hidden_activation="gelu_pytorch_tanh",
+            ) | GLIMMER,
+            tie_word_embeddings=True,
+        ),
+        dict(seed=2000, absent=["text_config.layer_types", "text_config.layer_rope_theta"]),
+    ),
 }
 
 
@@ -531,9 +566,11 @@ def weights(config, generator):
         shapes = {name: p.shape for name, p in class_of(config)(config).named_parameters()}
     # Gemma's norms scale by 1 + w, and its embeddings are multiplied by the square root of their width.
     is_gemma = config.model_type.startswith("gemma")
-    one_less = 1 if is_gemma else 0
+    # Muse Glimmer's do in its layers alone, and its embeddings are normalized: they are so small that their epsilon counts.
+    is_glimmer = config.model_type == "muse_glimmer"
     state = {}
     for name, shape in shapes.items():
+        one_less = 1 if is_gemma or is_glimmer and name.endswith("layernorm.weight") else 0
         noise = torch.randn(shape, generator=generator)
         # Sharper attention would magnify the rounding of keys beyond what trained models show: hence 0.7 and 0.8.
         if "vision" in name or "visual" in name or "multi_modal" in name:
@@ -546,7 +583,7 @@ def weights(config, generator):
             state[name] = 0.3 * noise
         elif name.endswith("embed_tokens.weight"):
             # A tied head likes the token it has just read: weak embeddings keep it from repeating that one for ever.
-            strength = 0.25 if config.tie_word_embeddings else 0.4
+            strength = 0.25 if config.get_text_config().tie_word_embeddings else 0.05 if is_glimmer else 0.4
             strength /= getattr(config, "embedding_multiplier", 1)
             state[name] = (0.5 / shape[1] ** 0.5 if is_gemma else strength) * noise
         elif name.endswith("lm_head.weight"):
@@ -605,7 +642,11 @@ def write_folder(
     written["architectures"] = [class_of(config).__name__]
     written["dtype"] = number_type
     for field in absent:
-        del written[field]
+        *inner, last = field.split(".")
+        holder = written
+        for name in inner:
+            holder = holder[name]
+        del holder[last]
     if old_rope_keys:
         with_old_rope_keys(written)
     if gemma3_keys:

@@ -42,6 +42,7 @@ const CASES: &[&str] = &[
     "mistral-bf16-window24-head128",
     "mistral-f16-no-window",
     "mistral3-bf16-wrapped-window16",
+    "muse_glimmer-bf16-tied",
     "olmo2-f16",
     "olmo3-bf16-old-keys",
     "phi3-f16-longrope-short96",

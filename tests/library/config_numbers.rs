@@ -79,6 +79,16 @@ const NUMBERS: &[(&str, &[&str])] = &[
     ("hunyuan-bf16-alpha", &["/rope_scaling/alpha", "/rope_theta"]),
     ("glm4-f32", &["/rope_parameters/partial_rotary_factor"]),
     ("olmo3-f32", &["/rope_parameters/full_attention/factor"]),
+    (
+        "muse_glimmer-f32",
+        &[
+            "/text_config/final_logit_softcapping",
+            "/text_config/output_multiplier",
+            "/text_config/post_norm_eps",
+            "/text_config/qk_scale_factor",
+            "/text_config/rms_norm_eps",
+        ],
+    ),
 ];
 
 /// Sets a value, and adds the field if it is not there.

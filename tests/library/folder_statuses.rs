@@ -187,6 +187,19 @@ fn refused_of_families() -> Vec<Case> {
             vec![Edit(|all| drop(all.remove("model.layers.1.pre_feedforward_layernorm.weight")))],
         ),
         all(
+            "a gate of attention that is missing",
+            "muse_glimmer-f32",
+            vec![Edit(|all| drop(all.remove("model.language_model.layers.1.self_attn.gate_proj.weight")))],
+        ),
+        all(
+            "a gate of attention that the class has not",
+            "llama-f32-gqa1",
+            vec![Edit(|all| {
+                let query = all["model.layers.0.self_attn.q_proj.weight"].clone();
+                all.insert("model.layers.0.self_attn.gate_proj.weight".into(), query);
+            })],
+        ),
+        all(
             "a fused projection of too few rows",
             "phi3-f32-window16",
             vec![Edit(|all| all.get_mut("model.layers.0.self_attn.qkv_proj.weight").unwrap().1 = vec![64, 128])],

@@ -48,6 +48,8 @@ const CASES: &[&str] = &[
     "mistral-f32-eps3e-4-window11",
     "mistral-f32-window16",
     "mistral3-bf16-wrapped-window16",
+    "muse_glimmer-bf16-tied",
+    "muse_glimmer-f32",
     "olmo2-f16",
     "olmo2-f32",
     "olmo3-bf16-old-keys",

@@ -31,6 +31,7 @@ const MODELS: &[(&str, usize)] = &[
     ("gemma3-f32", 2),
     ("olmo2-f32", 2),
     ("cohere2-f32", 2),
+    ("muse_glimmer-f32", 2),
 ];
 
 fn open(folder: &Path, ranks: usize, change: impl Fn(&mut EngineOptions)) -> Engine {

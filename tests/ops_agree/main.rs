@@ -26,5 +26,6 @@ mod rope_and_cache;
 mod sample;
 mod scale_logits;
 mod scene;
+mod sigmoid_mul;
 #[path = "../tree/mod.rs"]
 mod tree;

@@ -39,6 +39,7 @@ mod rope_and_cache;
 mod rows;
 mod sample;
 mod scale_logits;
+mod sigmoid_mul;
 mod team;
 
 pub use isa::Isa;
@@ -83,6 +84,7 @@ pub mod reference {
     pub use super::rope_and_cache::reference as rope_and_cache;
     pub use super::sample::reference as sample;
     pub use super::scale_logits::reference as scale_logits;
+    pub use super::sigmoid_mul::reference as sigmoid_mul;
 }
 
 /// The CPU as a backend.
@@ -464,6 +466,10 @@ impl Backend for Cpu {
         activation: Activation,
     ) {
         gated_linear::run(self, out, gate_up, x, weight, bias.map(|b| &b[..]), activation);
+    }
+
+    fn sigmoid_mul(&mut self, x: &mut Tensor, gate: &Tensor) {
+        sigmoid_mul::run(self, x, gate);
     }
 
     fn join_columns(&mut self, out: &mut Tensor, part: Option<Part<Tensor>>, shares: &[Range<usize>]) {

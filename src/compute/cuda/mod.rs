@@ -65,6 +65,7 @@ mod scale_logits;
 mod scaled_linear;
 mod settings;
 mod shared_plan;
+mod sigmoid_mul;
 mod storage;
 mod team;
 mod tensor_map;
@@ -136,6 +137,7 @@ struct Kernels {
     activate_mul: activate_mul::Kernels,
     gather: gather::Kernels,
     scale_logits: scale_logits::Kernels,
+    sigmoid_mul: sigmoid_mul::Kernels,
     process_logits: process_logits::Kernels,
     sample: sample::Kernels,
     upload: upload::Kernels,
@@ -156,6 +158,7 @@ impl Kernels {
             activate_mul: activate_mul::Kernels::new(device)?,
             gather: gather::Kernels::new(device)?,
             scale_logits: scale_logits::Kernels::new(device)?,
+            sigmoid_mul: sigmoid_mul::Kernels::new(device)?,
             process_logits: process_logits::Kernels::new(device)?,
             sample: sample::Kernels::new(device)?,
             upload: upload::Kernels::new(device)?,
@@ -534,6 +537,11 @@ impl Backend for Cuda {
             }
             result => self.remember(result.map(drop)),
         }
+    }
+
+    fn sigmoid_mul(&mut self, x: &mut Tensor, gate: &Tensor) {
+        let result = self.kernels.sigmoid_mul.run(&self.device, x, gate);
+        self.remember(result);
     }
 
     fn join_columns(&mut self, out: &mut Tensor, part: Option<Part<Tensor>>, shares: &[Range<usize>]) {

@@ -19,6 +19,7 @@ mod rope_and_attention;
 mod rope_and_cache;
 mod sample;
 mod scale_logits;
+mod sigmoid_mul;
 
 pub use activate_mul::activate_mul;
 pub use add_norm::add_norm;
@@ -39,3 +40,4 @@ pub use rope_and_attention::rope_and_attention;
 pub use rope_and_cache::rope_and_cache;
 pub use sample::sample;
 pub use scale_logits::scale_logits;
+pub use sigmoid_mul::sigmoid_mul;

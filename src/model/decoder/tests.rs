@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::description::Description;
-use crate::names::{LLAMA, Layout, Names, NormNames, Root};
+use crate::names::{AttentionNames, LLAMA, Layout, Names, NormNames, Root};
 use crate::quantization::OnLoad;
 use crate::shard::{Sharding, Sums};
 use crate::spec::{Activation, Norm, NormKind, NormWeight};
@@ -36,8 +36,12 @@ const FOUR: Names = Names {
     ..LLAMA
 };
 
+/// A gate of what attention computed, with the weights of the queries.
+const GATED: Names = Names { attention: AttentionNames { gate: "self_attn.q_proj", ..LLAMA.attention }, ..LLAMA };
+
 const RMS: Norm = Norm { kind: NormKind::Rms, eps: 1e-3, weight: NormWeight::Plain };
 const PLUS_ONE: Norm = Norm { kind: NormKind::Rms, eps: 1e-6, weight: NormWeight::PlusOne };
+const ONES: Norm = Norm { kind: NormKind::Rms, eps: 1e-2, weight: NormWeight::Ones };
 const LAYER: Norm = Norm { kind: NormKind::Layer, eps: 1e-5, weight: NormWeight::Plain };
 
 fn weights(names: &'static Names) -> Weights {
@@ -92,9 +96,14 @@ impl Naive<'_> {
         let mean = |v: &mut dyn Iterator<Item = f64>| v.sum::<f64>() / x.len() as f64;
         let centre = if kind == NormKind::Layer { mean(&mut x.iter().copied()) } else { 0.0 };
         let divisor = (mean(&mut x.iter().map(|v| (v - centre).powi(2))) + f64::from(eps)).sqrt();
-        let add = if weight == NormWeight::PlusOne { 1.0 } else { 0.0 };
+        let normalized = x.iter().map(|v| (v - centre) / divisor);
+        let add = match weight {
+            NormWeight::Ones => return normalized.collect(),
+            NormWeight::Plain => 0.0,
+            NormWeight::PlusOne => 1.0,
+        };
         let weights = self.weights.vector(name, x.len(), 0..x.len()).unwrap().to_f32();
-        x.iter().zip(weights).map(|(v, w)| (v - centre) / divisor * (add + f64::from(w))).collect()
+        normalized.zip(weights).map(|(v, w)| v * (add + f64::from(w))).collect()
     }
 
     fn mlp(&mut self, layer: &str, mlp: &GatedMlp, x: &[f64]) -> Vec<f64> {
@@ -110,14 +119,19 @@ impl Naive<'_> {
     fn logits(mut self) -> Vec<f64> {
         let (spec, names) = (self.spec, self.weights.names());
         let embedding = self.matrix(names.embedding, spec.vocab, spec.hidden).swap_remove(TOKEN);
-        let mut x: Vec<f64> = embedding.into_iter().map(|v| v * f64::from(spec.embedding_scale)).collect();
+        let embedding: Vec<f64> = embedding.into_iter().map(|v| v * f64::from(spec.embedding_scale)).collect();
+        let mut x = self.norm(spec.embedding_norm, "", &embedding);
         for (index, layer) in spec.layers.iter().enumerate() {
             let (at, scale) = (names.in_layer(index, ""), f64::from(layer.residual_scale));
             let add = |x: &mut [f64], delta: Vec<f64>| x.iter_mut().zip(delta).for_each(|(x, v)| *x += scale * v);
             let FeedForward::Dense(mlp) = &layer.feed_forward;
             let (mixer_norms, mlp_norms) = (&layer.mixer_norms, &layer.feed_forward_norms);
             let read = self.norm(mixer_norms.before, &format!("{at}{}", names.mixer_norms.before), &x);
-            let value = self.product(&format!("{at}self_attn.v_proj"), spec.attention().kv_width(), &read);
+            let mut value = self.product(&format!("{at}self_attn.v_proj"), spec.attention().kv_width(), &read);
+            if layer.mixer.attention().output_gate == OutputGate::Sigmoid {
+                let gate = self.product(&format!("{at}{}", names.attention.gate), value.len(), &read);
+                value.iter_mut().zip(gate).for_each(|(v, gate)| *v /= 1.0 + (-gate).exp());
+            }
             let mixed = self.product(&format!("{at}self_attn.o_proj"), spec.hidden, &value);
             let mixed = self.norm(mixer_norms.after, &format!("{at}{}", names.mixer_norms.after), &mixed);
             add(&mut x, mixed);
@@ -149,9 +163,21 @@ fn around(spec: &mut DecoderSpec, mixer: [Option<Norm>; 2], feed_forward: [Optio
     }
 }
 
+fn gated(layer: &mut LayerSpec) {
+    let Mixer::Attention(attention) = &mut layer.mixer;
+    attention.output_gate = OutputGate::Sigmoid;
+}
+
 const CASES: &[(&str, &Names, Change)] = &[
     ("as the model says", &LLAMA, |_| ()),
     ("an embedding scale", &LLAMA, |spec| spec.embedding_scale = 8.0),
+    ("a norm of embeddings", &LLAMA, |spec| spec.embedding_norm = Some(ONES)),
+    ("a norm of scaled embeddings", &LLAMA, |spec| {
+        (spec.embedding_norm, spec.embedding_scale) = (Some(Norm { kind: NormKind::Layer, ..ONES }), 0.5);
+    }),
+    ("norms after without weights", &FOUR, |spec| around(spec, [Some(RMS), Some(ONES)], [Some(RMS), Some(ONES)])),
+    ("a gate in every layer", &GATED, |spec| spec.layers.iter_mut().for_each(gated)),
+    ("a gate in the last layer", &GATED, |spec| spec.layers.iter_mut().skip(1).for_each(gated)),
     ("a residual scale", &LLAMA, |spec| spec.layers.iter_mut().for_each(|layer| layer.residual_scale = 0.22)),
     ("residual scales that differ", &LLAMA, |spec| spec.layers[1].residual_scale = 3.0),
     ("a head scale", &LLAMA, |spec| spec.head.scale = 0.0625),

@@ -8,6 +8,11 @@ pub fn layers(pattern: &[&str], repeats: usize) -> Value {
     json!(pattern.iter().map(kind).collect::<Vec<_>>().repeat(repeats))
 }
 
+/// `layer_rope_theta` of a pattern.
+fn bases(pattern: &[f64], repeats: usize) -> Value {
+    json!(pattern.repeat(repeats))
+}
+
 /// Configs in the form that the folders of these models have.
 pub fn configs() -> Vec<(&'static str, Value)> {
     vec![
@@ -325,6 +330,41 @@ pub fn configs() -> Vec<(&'static str, Value)> {
                 "sliding_window": 4096, "sliding_window_pattern": 4, "torch_dtype": "bfloat16", "use_cache": true,
                 "use_embedding_sharing": true, "use_gated_activation": true, "use_parallel_block": true,
                 "use_parallel_embedding": false, "use_qk_norm": false, "vocab_size": 256000
+            }),
+        ),
+        (
+            "Muse-Glimmer-30B",
+            json!({
+                "architectures": ["MuseGlimmerForConditionalGeneration"], "dtype": "bfloat16", "image_token_id": 200092,
+                "model_type": "muse_glimmer", "out_hidden_size": 6144, "projector_hidden_act": "gelu",
+                "projector_hidden_size": 4096, "video_token_id": 200091,
+                "text_config": {
+                    "attention_bias": false, "attention_dropout": 0.0, "bos_token_id": 200000, "eos_token_id": 200001,
+                    "final_logit_softcapping": 20.0, "head_dim": 128, "hidden_activation": "silu", "hidden_size": 6656,
+                    "initializer_range": 0.02, "intermediate_size": 19968,
+                    "layer_rope_theta": bases(&[500_000.0, 500_000.0, 500_000.0, 0.0], 13),
+                    "layer_types": layers(&["S", "S", "S", "F"], 13), "max_position_embeddings": 131072,
+                    "model_type": "muse_glimmer_text", "num_attention_heads": 32, "num_hidden_layers": 52,
+                    "num_key_value_heads": 2, "output_multiplier": 0.19611613513818404, "post_norm_eps": 1e-08,
+                    "qk_scale_factor": 3.87, "rms_norm_eps": 1e-05,
+                    "rope_parameters": {"rope_theta": 500000.0, "rope_type": "default"}, "sliding_window": 2048,
+                    "tie_word_embeddings": false, "use_cache": true, "vocab_size": 202048
+                },
+                "vision_config": {"hidden_size": 1536, "model_type": "muse_glimmer_vision", "num_hidden_layers": 50}
+            }),
+        ),
+        // What transformers saves of the decoder alone, with layers as its class has them by default.
+        (
+            "Muse-Glimmer, decoder",
+            json!({
+                "architectures": ["MuseGlimmerTextModel"], "attention_bias": false, "bos_token_id": 200000, "dtype": "bfloat16",
+                "eos_token_id": 200001, "final_logit_softcapping": 20.0, "head_dim": 128, "hidden_activation": "silu",
+                "hidden_size": 6656, "intermediate_size": 19968, "max_position_embeddings": 131072,
+                "model_type": "muse_glimmer_text", "num_attention_heads": 32, "num_hidden_layers": 6,
+                "num_key_value_heads": 2, "output_multiplier": 0.19611613513818404, "post_norm_eps": 1e-08,
+                "qk_scale_factor": 3.87, "rms_norm_eps": 1e-05,
+                "rope_parameters": {"rope_theta": 500000.0, "rope_type": "default"}, "sliding_window": 2048,
+                "tie_word_embeddings": false, "vocab_size": 202048
             }),
         ),
     ]

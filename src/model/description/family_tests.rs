@@ -4,8 +4,8 @@ use super::family_configs::{configs, layers};
 use super::*;
 use crate::rope::RopeScaling;
 use crate::spec::{
-    Activation, Bias, FeedForward, HeadWeights, LayerSpec, Mixer, NormKind, NormOrder, NormWeight, Order, QkNorm,
-    SelfAttention,
+    Activation, Bias, FeedForward, HeadWeights, LayerSpec, Mixer, Norm, NormKind, NormOrder, NormWeight, Order,
+    OutputGate, QkNorm, SelfAttention,
 };
 use compute::Pairing;
 use serde_json::{Value, json};
@@ -199,6 +199,74 @@ fn glm_4_and_cohere_rotate_neighbours() {
 }
 
 #[test]
+fn muse_glimmer_has_norms_without_weights_and_gates() {
+    for name in ["Muse-Glimmer-30B", "Muse-Glimmer, decoder"] {
+        let spec = described(&changed(name, json!({})));
+        let norm = |norm: Norm| (norm.kind, norm.eps, norm.weight);
+        let of_embeddings = spec.embedding_norm.map(norm);
+        assert_eq!(of_embeddings, Some((NormKind::Rms, 1e-5, NormWeight::Ones)), "{name}");
+        assert_eq!(norm(spec.final_norm), (NormKind::Rms, 1e-5, NormWeight::Plain), "{name}");
+        for layer in &spec.layers {
+            for norms in [layer.mixer_norms, layer.feed_forward_norms] {
+                let [before, after] = [norms.before, norms.after].map(|of_part| norm(of_part.unwrap()));
+                assert_eq!(before, (NormKind::Rms, 1e-5, NormWeight::PlusOne), "{name}");
+                assert_eq!(after, (NormKind::Rms, 1e-8, NormWeight::PlusOne), "{name}");
+            }
+            let attention = attention(layer);
+            let QkNorm::PerHead { norm: of_heads, order } = attention.qk_norm else {
+                panic!("{:?}", attention.qk_norm)
+            };
+            assert_eq!((Some(norm(of_heads)), order), (of_embeddings, NormOrder::BeforeRope), "{name}");
+            assert_eq!((attention.output_gate, attention.head_dim), (OutputGate::Sigmoid, 128), "{name}");
+            assert_eq!(attention.scores.scale, 3.87 / 128.0f32.sqrt(), "{name}");
+        }
+        assert_eq!((spec.head.scale, spec.head.softcap), (0.196_116_14, Some(20.0)), "{name}");
+    }
+}
+
+#[test]
+fn muse_glimmer_has_the_defaults_of_its_class_where_the_config_is_silent() {
+    let published = described(&changed("Muse-Glimmer-30B", json!({})));
+    let rope = json!({"rope_theta": 500000.0, "rope_type": "default"});
+    let silent = changed("Muse-Glimmer-30B", json!({"text_config": {"rope_parameters": rope}}));
+    assert_eq!(described(&silent), published);
+}
+
+/// transformers does not read what `text_config` says of the head.
+#[test]
+fn the_head_of_muse_glimmer_is_tied_where_the_whole_model_says_so() {
+    let head = |whole: Value, text: Value| {
+        let mut config = changed("Muse-Glimmer-30B", json!({"tie_word_embeddings": whole}));
+        config["text_config"]["tie_word_embeddings"] = text;
+        described(&config).head.weights
+    };
+    assert_eq!(head(json!(null), json!(true)), HeadWeights::Own);
+    assert_eq!(head(json!(true), json!(false)), HeadWeights::Tied);
+    assert_eq!(head(json!(true), json!(null)), HeadWeights::Tied);
+    assert_eq!(head(json!(null), json!(null)), HeadWeights::Own);
+}
+
+#[test]
+fn muse_glimmer_counts_its_layers_from_the_last() {
+    let (slides, is_full) = ((Some(2048), Some(0)), (None, None));
+    let published = windows(&described(&changed("Muse-Glimmer-30B", json!({}))));
+    assert_eq!(published, [slides, slides, slides, is_full].repeat(13));
+    let short = windows(&described(&changed("Muse-Glimmer, decoder", json!({}))));
+    assert_eq!(short, [slides, is_full, slides, slides, slides, is_full]);
+    // Neither list says what the other leaves out, and an entry of any number is a flag.
+    let lists = [
+        (json!({"layer_types": layers(&["F"], 6)}), [(None, Some(0)), (None, None), (None, Some(0))]),
+        (
+            json!({"layer_rope_theta": [0.0, 500000, 0, 1e4, 0, 0]}),
+            [(Some(2048), None), (None, Some(0)), (Some(2048), None)],
+        ),
+    ];
+    for (changes, wanted) in lists {
+        assert_eq!(windows(&described(&changed("Muse-Glimmer, decoder", changes.clone())))[..3], wanted, "{changes}");
+    }
+}
+
+#[test]
 fn a_wrapper_describes_its_decoder_in_text_config() {
     let ministral = described(&changed("Ministral-3-8B", json!({})));
     let temperature = attention(&ministral.layers[0]).temperature.unwrap();
@@ -292,6 +360,18 @@ fn a_config_that_contradicts_itself_or_asks_for_something_else_is_refused() {
         ("c4ai-command-r7b", "use_qk_norm", json!(true)),
         ("c4ai-command-r7b", "layer_norm_eps", json!(-1.0)),
         ("c4ai-command-r7b", "order_of_interleaved_layers", json!("global_attn_first")),
+        ("Muse-Glimmer, decoder", "layer_rope_theta", json!(vec![1e4; 5])),
+        ("Muse-Glimmer, decoder", "layer_rope_theta", json!([1e4, 0, 1e4, 0, -1.0, 0])),
+        ("Muse-Glimmer, decoder", "layer_rope_theta", json!(["0", 0, 0, 0, 0, 0])),
+        ("Muse-Glimmer, decoder", "layer_rope_theta", json!(10000.0)),
+        ("Muse-Glimmer, decoder", "layer_types", layers(&["S", "F"], 2)),
+        ("Muse-Glimmer, decoder", "sliding_window", json!(null)),
+        ("Muse-Glimmer, decoder", "hidden_activation", json!("gelu")),
+        ("Muse-Glimmer, decoder", "final_logit_softcapping", json!(null)),
+        ("Muse-Glimmer, decoder", "output_multiplier", json!(0.0)),
+        ("Muse-Glimmer, decoder", "qk_scale_factor", json!(-3.87)),
+        ("Muse-Glimmer, decoder", "post_norm_eps", json!(0)),
+        ("Muse-Glimmer, decoder", "query_pre_attn_scalar", json!(256)),
         ("OLMo-2-1B", "clip_qkv", json!(8.0)),
         ("OLMo-2-1B", "sliding_window", json!(4096)),
         ("OLMo-2-1B", "model_type", json!("olmo3")),
@@ -338,6 +418,8 @@ fn a_model_under_the_class_of_another_family_is_refused() {
         ("Hunyuan-1.8B", "Qwen3ForCausalLM"),
         ("Hunyuan-1.8B", "LlamaForCausalLM"),
         ("Phi-4-mini", "LlamaForCausalLM"),
+        ("Muse-Glimmer, decoder", "Gemma2ForCausalLM"),
+        ("Muse-Glimmer, decoder", "LlamaForCausalLM"),
     ] {
         let relabelled = changed(name, json!({"architectures": [class], "model_type": "(absent)"}));
         let refused = parse(&relabelled);

@@ -14,6 +14,7 @@ pub(crate) mod hunyuan;
 pub(crate) mod llama;
 pub(crate) mod ministral3;
 pub(crate) mod mistral;
+pub(crate) mod muse_glimmer;
 pub(crate) mod olmo2;
 pub(crate) mod olmo3;
 pub(crate) mod phi3;
@@ -45,4 +46,5 @@ pub const FAMILIES: &[&Family] = &[
     &exaone4::FAMILY,
     &glm4::FAMILY,
     &cohere2::FAMILY,
+    &muse_glimmer::FAMILY,
 ];

@@ -112,7 +112,10 @@ impl Stored {
         if let Rotation::Neighbours = self.family.rotation {
             spec.ropes.iter_mut().for_each(|rope| rope.pairing = Pairing::Neighbours);
         }
-        let complete = |norm: &mut Norm| norm.weight = NormWeight::Plain;
+        let complete = |norm: &mut Norm| match norm.weight {
+            NormWeight::Plain | NormWeight::PlusOne => norm.weight = NormWeight::Plain,
+            NormWeight::Ones => {}
+        };
         complete(&mut spec.final_norm);
         for layer in &mut spec.layers {
             for norms in [&mut layer.mixer_norms, &mut layer.feed_forward_norms] {

@@ -19,6 +19,7 @@ const PLAIN: Names = Names {
     attention: AttentionNames {
         qkv: QkvNames::Separate { query: "attn_q", key: "attn_k", value: "attn_v" },
         output: "attn_output",
+        gate: "",
         query_norm: "attn_q_norm",
         key_norm: "attn_k_norm",
     },

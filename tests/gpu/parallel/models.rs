@@ -25,6 +25,7 @@ pub const CASES: &[&str] = &[
     "llama-bf16-head80-gqa1",
     "llama-f16-head64-llama3",
     "mistral-bf16-window24-head128",
+    "muse_glimmer-bf16-tied",
     "olmo2-f16",
     "phi3-f16-longrope-short96",
     "qwen2-bf16-head96-gqa7",
