@@ -73,7 +73,7 @@ all_mutants() {
     mutant embeddings_not_normalized src/model/stream.rs golden \
         'ops::norm(backend, rows, delta, norm);' 'ops::embedding(backend, rows, table, scale, device_batch);'
     mutant attention_not_gated src/model/attention.rs golden \
-        'ops::sigmoid_mul(backend, attended, gate);' ''
+        'ops::sigmoid_mul(backend, attended, gate);' 'let _ = (&attended, &gate);'
     mutant bias_dropped src/model/linear.rs golden \
         'self.bias.as_ref(), 0..outputs' 'None, 0..outputs'
     mutant norms_swapped src/model/decoder.rs golden \

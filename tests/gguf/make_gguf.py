@@ -35,6 +35,11 @@ from safetensors.torch import load_file
 GEMMA2 = dict(query_pre_attn_scalar=32, rope_parameters=dict(rope_theta=10000.0))
 GEMMA3 = dict(query_pre_attn_scalar=32, layer_types=["sliding_attention"] * 5 + ["full_attention"])
 
+# Layers with a window rotate, and no others. The file does not say the epsilon of the norms after a part.
+GLIMMER = dict(
+    layer_types=(["sliding_attention"] * 2 + ["full_attention"] * 2) * 2, layer_rope_theta=[20000.0, 20000.0, 0, 0] * 2, post_norm_eps=1e-8,
+)
+
 # name -> (checkpoint, edits of its config, how the conversion is asked)
 CASES = {
     "llama-f32": ("llama-f32-gqa1", {}, {}),
@@ -82,6 +87,7 @@ CASES = {
     "glm4-f32": ("glm4-f32", {}, {}),
     "glm4-bf16": ("glm4-bf16-no-bias", {}, {}),
     "cohere2-f32": ("cohere2-f32", dict(layer_types=["sliding_attention"] * 3 + ["full_attention"], rotary_pct=1.0), {}),
+    "muse_glimmer-f32": ("muse_glimmer-f32", dict(text_config=GLIMMER), {}),
 }
 
 TYPES = {"float32": "ALL_F32", "float16": "MOSTLY_F16", "bfloat16": "MOSTLY_BF16"}

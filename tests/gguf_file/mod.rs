@@ -18,6 +18,8 @@ pub struct GgufFile {
     pub folder: String,
     /// What the config of that folder has to say for both to be the same model.
     pub config: Value,
+    /// Weights of norms that the folder does not have, and that the conversion makes.
+    pub made_weights: u64,
 }
 
 /// Rows of numbers.
@@ -39,7 +41,7 @@ impl GgufFile {
         let recipe: Value = serde_json::from_slice(&fs::read(path("json")).unwrap()).unwrap();
         let folder = recipe["folder"].as_str().unwrap();
         let weights = weights(folder);
-        let mut bytes = fs::read(path("gguf")).unwrap();
+        let (mut bytes, mut made_weights) = (fs::read(path("gguf")).unwrap(), 0);
         let start = bytes.len();
         for tensor in recipe["tensors"].as_array().unwrap() {
             bytes.resize(start + tensor["offset"].as_u64().unwrap() as usize, 0);
@@ -47,6 +49,9 @@ impl GgufFile {
                 Value::Array(parts) => parts.iter().flat_map(|part| part_of(&weights, part)).collect(),
                 _ => tensor["numbers"].as_array().unwrap().iter().map(|n| n.as_f64().unwrap() as f32).collect(),
             };
+            if tensor["rows"].is_null() && tensor["name"].as_str().unwrap().ends_with("_norm.weight") {
+                made_weights += numbers.len() as u64;
+            }
             for number in numbers {
                 match tensor["type"].as_str().unwrap() {
                     "F32" => bytes.extend(number.to_le_bytes()),
@@ -61,7 +66,7 @@ impl GgufFile {
         fs::create_dir_all(&scratch).unwrap();
         let path = scratch.join("model.gguf");
         fs::write(&path, bytes).unwrap();
-        GgufFile { path, folder: folder.into(), config: recipe["config"].clone() }
+        GgufFile { path, folder: folder.into(), config: recipe["config"].clone(), made_weights }
     }
 }
 

@@ -140,6 +140,15 @@ impl<'a> Config<'a> {
         rope::read(self)
     }
 
+    /// Sets that the layers with a window have a rotary embedding, and no others.
+    pub fn rotate_windows(&mut self) {
+        let theta = self.fields["rope_theta"].clone();
+        let types = self.fields["layer_types"].as_array().expect("`read_windows` sets it");
+        let base = |kind: &Value| if kind == "sliding_attention" { theta.clone() } else { 0.into() };
+        let bases: Vec<Value> = types.iter().map(base).collect();
+        self.set("layer_rope_theta", bases);
+    }
+
     /// Sets which tokens begin a text and end a completion.
     fn read_tokens(&mut self) -> Result<()> {
         let Some(vocabulary) = self.file.vocabulary()? else { return Ok(()) };

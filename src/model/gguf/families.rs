@@ -3,8 +3,8 @@
 use super::config::Config;
 use super::names::{self, GgufNames};
 use crate::families::{
-    cohere2, ernie4_5, exaone4, gemma2, gemma3, glm4, granite, hunyuan, llama, ministral3, mistral, olmo2, olmo3, phi3,
-    qwen2, qwen3, seed_oss, smollm3,
+    cohere2, ernie4_5, exaone4, gemma2, gemma3, glm4, granite, hunyuan, llama, ministral3, mistral, muse_glimmer,
+    olmo2, olmo3, phi3, qwen2, qwen3, seed_oss, smollm3,
 };
 use crate::family::Family;
 use base::error::Result;
@@ -138,6 +138,14 @@ pub const FAMILIES: &[GgufFamily] = &[
         ..PLAIN
     },
     GgufFamily { family: &cohere2::FAMILY, architecture: "cohere2", fields: cohere2_fields, ..PLAIN },
+    GgufFamily {
+        family: &muse_glimmer::FAMILY,
+        architecture: "muse-glimmer",
+        names: &names::MUSE_GLIMMER,
+        rotation: Rotation::Neighbours,
+        fields: muse_glimmer_fields,
+        ..PLAIN
+    },
 ];
 
 /// Tensors that only a model with biases has.
@@ -249,5 +257,18 @@ fn cohere2_fields(config: &mut Config) -> Result<()> {
     config.copy("attention.layer_norm_epsilon", "layer_norm_eps")?;
     config.copy("logit_scale", "logit_scale")?;
     config.read_windows(4)?;
+    biases_of_attention(config)
+}
+
+fn muse_glimmer_fields(config: &mut Config) -> Result<()> {
+    // llama.cpp has no default for the first, and computes something else than the class without the others.
+    let scale = config.keys.positive("logit_scale")?;
+    config.keys.positive("final_logit_softcapping")?;
+    config.keys.count("attention.sliding_window")?;
+    config.set("output_multiplier", scale);
+    // The weights of the norm of queries have it.
+    config.set("qk_scale_factor", 1.0);
+    config.read_windows(4)?;
+    config.rotate_windows();
     biases_of_attention(config)
 }

@@ -106,16 +106,13 @@ impl Stored {
 
     /// What is computed with the tensors as the conversion stores them.
     ///
-    /// Weights of norms are complete. The rows of queries and keys may be in another order, in which the two numbers that turn
+    /// Weights of norms are complete, and those of queries and keys are there where a folder has none. The rows of queries and keys may be in another order, in which the two numbers that turn
     /// together are neighbours: for each head, row `i` of both halves before the next.
     pub fn spec(&self, mut spec: DecoderSpec) -> DecoderSpec {
         if let Rotation::Neighbours = self.family.rotation {
             spec.ropes.iter_mut().for_each(|rope| rope.pairing = Pairing::Neighbours);
         }
-        let complete = |norm: &mut Norm| match norm.weight {
-            NormWeight::Plain | NormWeight::PlusOne => norm.weight = NormWeight::Plain,
-            NormWeight::Ones => {}
-        };
+        let complete = |norm: &mut Norm| norm.weight = NormWeight::Plain;
         complete(&mut spec.final_norm);
         for layer in &mut spec.layers {
             for norms in [&mut layer.mixer_norms, &mut layer.feed_forward_norms] {
