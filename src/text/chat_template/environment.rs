@@ -137,7 +137,9 @@ pub(super) fn value(json: &Json) -> Value {
 
 /// Why a rendering failed.
 pub(super) enum Failure {
-    /// What the template said, or the template engine.
+    /// What the template said.
+    Raised(String),
+    /// What the template engine said.
     Reason(String),
     /// The template is to blame, whatever the conversation: it asks for more than any limit allows.
     Exceeded(String),
@@ -148,7 +150,7 @@ pub(super) fn failure(error: &Error) -> Failure {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(current) = cause {
         if let Some(Raised(message)) = current.downcast_ref() {
-            return Failure::Reason(shortened(message.clone()));
+            return Failure::Raised(shortened(message.clone()));
         }
         if let Some(exceeded) = current.downcast_ref::<Exceeded>() {
             return Failure::Exceeded(exceeded.to_string());

@@ -125,11 +125,11 @@ impl ChatTemplate {
         let without_content = messages.iter().position(|message| !message.contains_key("content"));
         let variables = self.variables(messages, request);
         let text = self.run(&template, input_bytes, variables).map_err(|failed| match (failed, without_content) {
-            // Many templates say of that only that an operator does not take what is undefined.
+            // The engine says of that only that an operator does not take what is undefined.
             (Failed::Refused(reason), Some(index)) => {
                 Error::ChatTemplate { reason: format!("message {index} has no \"content\": {reason}") }
             }
-            (Failed::Refused(reason) | Failed::Beyond(reason), _) => Error::ChatTemplate { reason },
+            (Failed::Raised(reason) | Failed::Refused(reason) | Failed::Beyond(reason), _) => Error::ChatTemplate { reason },
         })?;
         match marked {
             Some(marked) => marked.cut(text),
@@ -156,7 +156,9 @@ impl ChatTemplate {
 
 /// Why there is no text.
 enum Failed {
-    /// The template does not take this conversation.
+    /// The template does not take this conversation, and says why.
+    Raised(String),
+    /// The template cannot be run with this conversation.
     Refused(String),
     /// The template goes beyond a limit, or makes the template engine panic.
     Beyond(String),
@@ -177,6 +179,7 @@ impl ChatTemplate {
         match outcome {
             Ok(Ok(text)) => Ok(text),
             Ok(Err(error)) => Err(match environment::failure(&error) {
+                Failure::Raised(reason) => Failed::Raised(reason),
                 Failure::Reason(reason) => Failed::Refused(reason),
                 Failure::Exceeded(reason) => Failed::Beyond(reason),
             }),
