@@ -516,6 +516,8 @@ impl AnswerParser {
                 self.end_calls(grammar, index);
             }
             Step::Bad(reason) => {
+                // As it would be if the piece had ended here.
+                body.hand_out(&mut self.sink);
                 let at = self.base + self.buffer.floor_char_boundary(at - self.base);
                 self.advance(at);
                 self.break_off(at, reason);

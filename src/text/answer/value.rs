@@ -147,7 +147,8 @@ impl ValueReader {
     }
 
     /// The text ends. Whether the value is complete.
-    pub(super) fn end(&mut self, out: &mut Vec<u8>) -> bool {
+    #[cfg(test)]
+    fn end(&mut self, out: &mut Vec<u8>) -> bool {
         if self.open.is_empty() && matches!(self.state, State::Word { is_key: false }) {
             return self.end_word(out).is_ok();
         }

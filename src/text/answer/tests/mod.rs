@@ -3,6 +3,9 @@
 use super::*;
 use serde_json::json;
 
+mod hostile;
+mod random;
+
 /// The tools that the answers below call.
 fn tools() -> Json {
     let function = |name: &str, properties: Json| json!({"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": properties}}});
