@@ -132,12 +132,12 @@ pub const ANSWER_PATTERN_BYTES: usize = 4096;
 /// Named groups of a regular expression of a `response_template`.
 pub const ANSWER_GROUPS: usize = 6;
 /// States of the automata of all expressions of a `response_template`.
-pub const ANSWER_STATES: usize = 1 << 16;
-/// Levels of parsers and of transforms within each other in a `response_template`.
+pub const ANSWER_STATES: usize = 1 << 14;
+/// Levels of content parsers within each other in a `response_template`.
 pub const ANSWER_TEMPLATE_LEVELS: usize = 32;
 /// Visits of states while the markers of an answer are searched, in addition to those per byte of the answer.
 pub const ANSWER_WORK: u64 = 16 << 20;
-/// Visits of states per byte of an answer. An answer of a published format needs less than 8.
+/// Visits of states per byte of an answer. Whatever is written in a built-in format needs less than 64.
 pub const ANSWER_WORK_PER_BYTE: u64 = 128;
 /// Tool calls of one answer. What follows them is content.
 pub const ANSWER_CALLS: usize = 1024;

@@ -263,7 +263,7 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
 /// The format whose markers are in a chat template; text alone if there is none.
 pub(super) fn name_for(chat_template: &str) -> &'static str {
     let has = |marks: &&[&str]| marks.iter().all(|mark| chat_template.contains(mark));
-    ROWS.iter().find(|row| row.marks.iter().any(|marks| has(&marks))).map_or("text", |row| row.name)
+    ROWS.iter().find(|row| row.marks.iter().any(has)).map_or("text", |row| row.name)
 }
 
 /// The regions of the format of this name.

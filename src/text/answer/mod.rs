@@ -24,6 +24,7 @@ mod value;
 pub use parser::AnswerParser;
 
 use base::error::{Error, Result};
+use formats::source::{DEFAULT_TEMPLATE, Source};
 use region::Grammar;
 use serde_json::{Map, Value as Json};
 use std::sync::Arc;
@@ -35,11 +36,30 @@ pub struct Format {
 }
 
 impl Format {
+    /// The format of a model: that of its `response_template`, or else the built-in one that its chat template has the markers of.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Source::response_template`] and [`Source::chat_templates`], and [`Error::ModelFile`] for a `response_template` that
+    /// [`Format::of_response_template`] refuses.
+    pub fn open(source: &Source) -> Result<Format> {
+        if let Some((path, template)) = source.response_template()? {
+            let refused = |reason| Error::ModelFile { path, reason: format!("response_template: {reason}") };
+            let grammar = response_template::grammar(&template).map_err(refused)?;
+            return Ok(Format { grammar: Arc::new(grammar) });
+        }
+        let templates = source.chat_templates()?.map(|found| found.templates).unwrap_or_default();
+        let template = templates.get("tool_use").or_else(|| templates.get(DEFAULT_TEMPLATE));
+        Ok(Format::of_chat_template(template.map_or("", |(_, text)| text)))
+    }
+
     /// The format of a `response_template`, as tokenizer_config.json has it.
     ///
     /// # Errors
     ///
     /// [`Error::Json`] for a template that is malformed, goes beyond a limit, or has an expression that needs back-tracking.
+    ///
+    /// One thing differs from transformers: `$` is the end of the answer alone, and not the place before a last line end too.
     pub fn of_response_template(template: &Json) -> Result<Format> {
         match response_template::grammar(template) {
             Ok(grammar) => Ok(Format { grammar: Arc::new(grammar) }),

@@ -32,7 +32,7 @@ pub(super) struct Pattern {
     /// Named groups: index in the automaton, and name. A group's place in [`Slots`] is its place here.
     groups: Vec<(usize, String)>,
     /// Bytes with which a match may begin.
-    first: [bool; 256],
+    first: Box<[bool; 256]>,
     /// It begins with `^`: it is searched at the first byte of the answer only.
     only_at_start: bool,
     /// It can match no text at all.
@@ -117,10 +117,9 @@ impl Pattern {
         }
         let wrong = |reason: String| format!("the expression {text:?} {reason}");
         let translated = translated(text).map_err(wrong)?;
-        let tree = base::contain::contain(|| {
-            regex_syntax::ParserBuilder::new().dot_matches_new_line(true).nest_limit(64).build().parse(&translated)
-        });
-        let tree = tree.map_err(wrong)?.map_err(|error| wrong(refusal(&error)))?;
+        let mut parser = regex_syntax::ParserBuilder::new().dot_matches_new_line(true).nest_limit(64).build();
+        let tree = base::contain::contain(|| parser.parse(&translated).map_err(|error| refusal(&error)));
+        let tree = tree.and_then(|tree| tree).map_err(wrong)?;
         Pattern::compile(&tree).map_err(wrong)
     }
 
@@ -153,7 +152,7 @@ impl Pattern {
             only_at_start: automaton.is_always_start_anchored(),
             looks: !automaton.look_set_any().is_empty(),
             may_be_empty: tree.properties().minimum_len().is_none_or(|least| least == 0),
-            first: [false; 256],
+            first: Box::new([false; 256]),
             automaton,
             groups,
         };
@@ -162,8 +161,8 @@ impl Pattern {
     }
 
     /// Bytes that lead out of the states that are reached from the start, whatever assertions say.
-    fn first_bytes(&self) -> [bool; 256] {
-        let mut first = [false; 256];
+    fn first_bytes(&self) -> Box<[bool; 256]> {
+        let mut first = Box::new([false; 256]);
         let mut seen = vec![false; self.automaton.states().len()];
         let mut waiting = vec![self.automaton.start_anchored()];
         while let Some(id) = waiting.pop() {
@@ -460,7 +459,8 @@ impl Search {
         }
         self.spare = std::mem::replace(&mut self.threads, next);
         // Assertions are looked at once the next character is known. There is none inside a character.
-        if !self.threads.is_empty() && !(pattern.looks && byte.ends_char) {
+        let waits = pattern.looks && byte.ends_char;
+        if !self.threads.is_empty() && !waits {
             self.settle(pattern, at + 1, sides, fuel);
         }
     }
@@ -607,19 +607,19 @@ mod tests {
 
     #[test]
     fn matches_are_those_of_a_search_that_prefers_the_first_alternative() {
-        let cases: [(&str, &str, &[(usize, usize)]); 12] = [
-            ("ab", "xabab", &[(1, 3), (3, 5)]),
-            ("a|ab", "ab", &[(0, 1)]),
-            ("ab|a", "ab a", &[(0, 2), (3, 4)]),
-            ("a.*b|c", "a c", &[(2, 3)]),
-            ("a.*?b", "a\nbb", &[(0, 3)]),
-            (r"<x(?P<n>\w+)>", "<x><xé1>", &[(3, 9)]),
-            (r"b\Z", "bb", &[(1, 2)]),
-            (r"\bno\b", "nono no", &[(5, 7)]),
-            ("^a", "aa", &[(0, 1)]),
-            (r"\{[^[]]", "{x]", &[(0, 3)]),
-            (r"x{2}{", "xx{", &[(0, 3)]),
-            (r"a\Z|$", "ba", &[(1, 2), (2, 2)]),
+        let cases = [
+            ("ab", "xabab", vec![(1, 3), (3, 5)]),
+            ("a|ab", "ab", vec![(0, 1)]),
+            ("ab|a", "ab a", vec![(0, 2), (3, 4)]),
+            ("a.*b|c", "a c", vec![(2, 3)]),
+            ("a.*?b", "a\nbb", vec![(0, 3)]),
+            (r"<x(?P<n>\w+)>", "<x><xé1>", vec![(3, 9)]),
+            (r"b\Z", "bb", vec![(1, 2)]),
+            (r"\bno\b", "nono no", vec![(5, 7)]),
+            ("^a", "aa", vec![(0, 1)]),
+            (r"\{[^[]]", "{x]", vec![(0, 3)]),
+            (r"x{2}{", "xx{", vec![(0, 3)]),
+            (r"a\Z|$", "ba", vec![(1, 2), (2, 2)]),
         ];
         for (text, searched, wanted) in cases {
             assert_eq!(spans(&Pattern::python(text).expect(text), searched), wanted, "{text}");

@@ -363,3 +363,68 @@ fn answers_as_models_write_them_become_messages() {
         assert!(CASES.iter().any(|case| case.format == name), "{name} has an answer");
     }
 }
+
+/// What the chat templates of known models have of their markers.
+const TEMPLATES: &[(&str, &str)] = &[
+    ("text", "{{ bos_token }}{% for message in messages %}[INST] {{ message.content }} [/INST]{% endfor %}"),
+    ("think", "{% if '</think>' in content %}{% endif %}<|im_start|>assistant\n<think>\n"),
+    (
+        "hermes",
+        "return a json object within <tool_call></tool_call> XML tags:\n<tool_call>\n{\"name\": <function-name>, \"arguments\": <args-json-object>}",
+    ),
+    ("qwen3-coder", "<tool_call>\n<function=example_function_name>\n<parameter=example_parameter_1>"),
+    (
+        "llama3",
+        "<|start_header_id|>ipython<|end_header_id|> {{ '{\"name\": \"' }} {{ '\"parameters\": ' }} <|python_tag|>",
+    ),
+    ("llama4", "<|header_start|>assistant<|header_end|> <|python_start|>"),
+    ("mistral", "[AVAILABLE_TOOLS][/AVAILABLE_TOOLS][TOOL_CALLS]"),
+    ("gpt-oss", "<|start|>assistant<|channel|>analysis<|message|>"),
+    ("gemma4", "<|turn>model\n<|tool_call>call:"),
+    ("glm", "<tool_call>{function-name}\n<arg_key>{arg-key-1}</arg_key>\n<arg_value>"),
+    ("deepseek-v3", "<｜Assistant｜><｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>"),
+    ("deepseek-v3.2", "<｜DSML｜function_calls>"),
+    ("kimi-k2", "<|tool_calls_section_begin|><|tool_call_begin|>"),
+    ("minimax-m2", "<minimax:tool_call>\n<invoke name="),
+    ("minimax-m1", "<tool_calls>\n{\"name\""),
+    ("lfm2", "<|tool_list_start|><|tool_call_start|>"),
+    ("granite", "<|tool_call|>"),
+    ("command", "<|START_THINKING|><|START_ACTION|>"),
+    ("smollm3", "<tool_call>{json}</tool_call> <code>f()</code> /think"),
+];
+
+#[test]
+fn the_format_is_found_by_the_markers_of_the_chat_template() {
+    for (name, template) in TEMPLATES {
+        assert_eq!(Format::of_chat_template(template).name(), *name, "{template}");
+    }
+    assert_eq!(TEMPLATES.len(), Format::names().count());
+    assert!(Format::built_in("none").is_none());
+}
+
+#[test]
+fn a_folder_says_how_its_answers_are_read() {
+    let folder = std::env::temp_dir().join(format!("nanovllm-answer-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let open = |config: Json| {
+        std::fs::write(folder.join("tokenizer_config.json"), config.to_string()).expect("a file");
+        Format::open(&Source::open(&folder).expect("a folder"))
+    };
+    let name = |format: Result<Format>| format.expect("a format").name().to_string();
+    assert_eq!(name(open(json!({}))), "text");
+    assert_eq!(name(open(json!({"chat_template": "<tool_call>"}))), "hermes");
+    let tool_use = json!({"chat_template": [
+        {"name": "default", "template": "x"}, {"name": "tool_use", "template": "[TOOL_CALLS]"}]});
+    assert_eq!(name(open(tool_use)), "mistral");
+    let template = json!({"start_anchor": "A", "fields": {"content": {}}});
+    assert_eq!(name(open(json!({"chat_template": "<tool_call>", "response_template": template}))), "response_template");
+    let refused =
+        open(json!({"response_template": {"start_anchor": "A", "fields": {"content": {"open_pattern": "(?=x)"}}}}));
+    let refused = refused.expect_err("a look-around").to_string();
+    assert!(
+        refused.contains("tokenizer_config.json: response_template: field \"content\"")
+            && refused.contains("look-around"),
+        "{refused}"
+    );
+    let _ = std::fs::remove_dir_all(&folder);
+}

@@ -267,12 +267,20 @@ const KNOWS_STRINGS: [&str; 12] = [
 const WITHOUT_REASONING: [&str; 3] = ["text", "llama3", "llama4"];
 const EITHER: [&str; 2] = ["llama3", "llama4"];
 
+/// 64 cases per format, or as many as `PROPTEST_CASES` says.
+fn config() -> Config {
+    let config = Config { failure_persistence: None, ..Config::default() };
+    match std::env::var_os("PROPTEST_CASES") {
+        Some(_) => config,
+        None => Config { cases: 64, ..config },
+    }
+}
+
 #[test]
 fn random_messages_are_read_as_they_were_written() {
     for name in Format::names() {
         let format = Format::built_in(name).expect(name);
-        let config = Config { failure_persistence: None, ..Config::default() };
-        let mut runner = TestRunner::new(config);
+        let mut runner = TestRunner::new(config());
         let input = (wanted(KNOWS_STRINGS.contains(&name)), 1..9usize);
         let outcome = runner.run(&input, |(wanted, piece)| {
             let (tools, text) = (tools_of(&wanted), written(name, &wanted));
@@ -387,8 +395,7 @@ fn no_text_is_lost_and_the_pieces_change_nothing() {
     let tools = json!([{"name": "f"}]);
     for name in Format::names() {
         let format = Format::built_in(name).expect(name);
-        let config = Config { failure_persistence: None, ..Config::default() };
-        let outcome = TestRunner::new(config).run(&(rubbish(), 1..5usize), |(text, piece)| {
+        let outcome = TestRunner::new(config()).run(&(rubbish(), 1..5usize), |(text, piece)| {
             let (events, message) = read_in_pieces(&format, &tools, "", &text, usize::MAX);
             let (others, other) = read_in_pieces(&format, &tools, "", &text, piece);
             prop_assert_eq!(&other, &message, "pieces of {}: {}", piece, &text);
