@@ -88,7 +88,8 @@ pub const COPIED_FILES: usize = 1024;
 /// Bytes of these files.
 pub const COPIED_BYTES: u64 = 4 << 30;
 
-/// Values in the JSON text of the messages of one conversation, of its options, and of tokenizer_config.json.
+/// Values in the JSON text of the messages of one conversation, of its options, of tokenizer_config.json, and of the arguments of a
+/// tool call.
 pub const JSON_VALUES: usize = 1 << 18;
 /// Bytes of the chat templates of a model folder, all together.
 pub const TEMPLATE_BYTES: usize = 256 << 10;
@@ -136,7 +137,7 @@ pub const ANSWER_STATES: usize = 1 << 14;
 /// Levels of content parsers within each other in a `response_template`.
 pub const ANSWER_TEMPLATE_LEVELS: usize = 32;
 /// Visits of states while the markers of an answer are searched, in addition to those per byte of the answer.
-pub const ANSWER_WORK: u64 = 16 << 20;
+pub const ANSWER_WORK: u64 = 4 << 20;
 /// Visits of states per byte of an answer. Whatever is written in a built-in format needs less than 64.
 pub const ANSWER_WORK_PER_BYTE: u64 = 128;
 /// Tool calls of one answer. What follows them is content.

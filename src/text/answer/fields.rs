@@ -6,8 +6,9 @@ use super::pattern::{Fuel, Pattern};
 use super::region::Voice;
 use super::sink::Sink;
 use super::value::python_number;
-use base::limits;
+use base::limits::{self, json_values};
 use serde_json::{Map, Value as Json};
+use std::borrow::Cow;
 
 /// Work of one value of JSON, beside that of its letters.
 const VALUE_WORK: u64 = 32;
@@ -126,7 +127,8 @@ impl Parser {
             Parser::XmlInline { pattern, value, merges } => {
                 let mut entries = Map::new();
                 for found in pattern.matches(text, fuel) {
-                    let group = |name| found.group(pattern, name).map(|(begin, end)| &text[begin..end]);
+                    let groups = pattern.groups(found, text, 0, None, true, fuel);
+                    let group = |name| groups.get(pattern, name).map(|(begin, end)| &text[begin..end]);
                     let Some(key) = group("key") else { return Err("a pair without a key".to_string()) };
                     let value = sub_value(value.as_deref(), group("value").unwrap_or_default(), fuel)?;
                     match entries.get_mut(key) {
@@ -180,10 +182,14 @@ fn int(text: &str) -> Option<Json> {
 
 impl JsonDialect {
     fn value(&self, text: &str) -> Result<Json, String> {
-        let parsed = match self.quotes.is_empty() && !self.has_bare_keys {
-            true => serde_json::from_str(text),
-            false => serde_json::from_str(&self.standard(text)?),
+        let standard = match self.quotes.is_empty() && !self.has_bare_keys {
+            true => Cow::Borrowed(text),
+            false => Cow::Owned(self.standard(text)?),
         };
+        if json_values(&standard) > limits::JSON_VALUES {
+            return Err(format!("more than {} values", limits::JSON_VALUES));
+        }
+        let parsed = serde_json::from_str(&standard);
         match parsed {
             Ok(value) => Ok(value),
             Err(_) if self.may_be_text => Ok(Json::from(stripped(text, self.strip))),

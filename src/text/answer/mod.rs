@@ -8,6 +8,8 @@
 //! * The pieces in which a text arrives change nothing but where events are cut.
 //! * No text is lost. A call that cannot be read is content, markers included, and [`Message::malformed`] says why.
 //! * The events of one kind, put together, are what the message has.
+//! * Arguments are handed out as they are written: byte by byte, or value by value where the type of a value depends on its end. A
+//!   `response_template` makes a call of a whole region, so its arguments come at once.
 //! * Work is linear in the length of the answer, and limited; so are the number of calls and the levels of their arguments.
 
 mod built_in;

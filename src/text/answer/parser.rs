@@ -5,7 +5,7 @@
 //! which a marker may begin. What is found beyond a decision is read again, and that work is counted ([`Fuel`]).
 
 use super::calls::{Body, Objects, Python, Step};
-use super::pattern::{Byte, Fuel, Match, Pattern, Search, Seeds, Sides};
+use super::pattern::{Byte, Fuel, Groups, Match, Pattern, Search, Seeds, Sides};
 use super::region::{Calls, Grammar, Inside, Opened, Region, Tags, Untyped, Voice};
 use super::sink::{Sink, Trim};
 use super::typed::{Tools, type_arguments, typed};
@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Text with which the prompts of known models begin an answer.
-const ANSWERS_BEGIN: [&str; 16] = [
+const ANSWERS_BEGIN: [&str; 17] = [
     "<|im_start|>assistant\n",
     "<|im_start|>assistant",
     "<|start_header_id|>assistant<|end_header_id|>",
@@ -26,6 +26,7 @@ const ANSWERS_BEGIN: [&str; 16] = [
     "<|im_assistant|>assistant<|im_middle|>",
     "<start_of_turn>model\n",
     "<|turn>model\n",
+    "<tool_response|>",
     "<|start|>assistant",
     "<|assistant|>",
     "<|Assistant|>",
@@ -33,6 +34,26 @@ const ANSWERS_BEGIN: [&str; 16] = [
     "<seed:bos>assistant\n",
     "]~b]ai\n",
     "[/INST]",
+];
+
+/// Text with which known models end an answer. If it follows the begin of an answer, that one is an earlier one, and the template has
+/// written results of tools since.
+const ANSWERS_END: [&str; 15] = [
+    "<|im_end|>",
+    "<|eot_id|>",
+    "<|eom_id|>",
+    "<|eot|>",
+    "<|eom|>",
+    "<|end_of_text|>",
+    "<|endoftext|>",
+    "<|END_OF_TURN_TOKEN|>",
+    "<end_of_turn>",
+    "<turn|>",
+    "<|user|>",
+    "<|observation|>",
+    "<｜end▁of▁sentence｜>",
+    "[e~[",
+    "</s>",
 ];
 
 /// Where the cursor is.
@@ -105,6 +126,8 @@ pub struct AnswerParser {
     captures: serde_json::Map<String, Json>,
     /// The field has begun. That of the text outside begins with its first byte.
     has_opened: bool,
+    /// There will be no more text.
+    is_end: bool,
     fuel: Fuel,
     sink: Sink,
 }
@@ -135,6 +158,7 @@ impl AnswerParser {
             body: String::new(),
             captures: serde_json::Map::new(),
             has_opened: false,
+            is_end: false,
             fuel: Fuel::new(),
             sink,
             grammar,
@@ -154,6 +178,8 @@ impl AnswerParser {
             Opened::AfterKnown { reasoning_ends } => {
                 let after = |word: &&str| prompt.rfind(word).map(|at| at + word.len());
                 let begun = ANSWERS_BEGIN.iter().filter_map(after).max();
+                let is_open = |begun: &usize| !ANSWERS_END.iter().any(|word| prompt[*begun..].contains(word));
+                let begun = begun.filter(is_open);
                 let begun = begun.unwrap_or_else(|| self.begin_of_open_marker(prompt));
                 let thought = reasoning_ends.iter().filter_map(after).max().filter(|&end| end > begun);
                 if thought.is_some() {
@@ -224,6 +250,7 @@ impl AnswerParser {
 
     /// Reads what arrived. `is_end` says that there will be no more.
     fn run(&mut self, is_end: bool) {
+        self.is_end = is_end;
         let grammar = Arc::clone(&self.grammar);
         loop {
             match &self.place {
@@ -242,6 +269,12 @@ impl AnswerParser {
                 return;
             }
         }
+    }
+
+    /// The groups of a match that was found.
+    fn groups(&mut self, pattern: &Pattern, found: Match) -> Groups {
+        let is_at_end = self.is_end && found.end == self.end();
+        pattern.groups(found, &self.buffer, self.base, self.before, is_at_end, &mut self.fuel)
     }
 
     /// Moves the cursor. A byte that it reaches for the first time is worth fuel.
@@ -305,7 +338,7 @@ impl AnswerParser {
                 return;
             }
             if let Some((meaning, region, found)) = self.decision(grammar, inside) {
-                self.take(grammar, meaning, region, &found);
+                self.take(grammar, meaning, region, found);
                 return;
             }
         }
@@ -314,7 +347,7 @@ impl AnswerParser {
     /// The marker that no further text can change.
     fn decision(&self, grammar: &Grammar, inside: Option<usize>) -> Option<(Meaning, usize, Match)> {
         if let Some(region) = inside {
-            return Some((Meaning::Close, region, self.ends[0].decided()?.clone()));
+            return Some((Meaning::Close, region, *self.ends[0].decided()?));
         }
         let decided = self.searches.iter().enumerate().filter_map(|(region, search)| {
             let found = search.decided()?;
@@ -325,11 +358,11 @@ impl AnswerParser {
             (found.start, std::cmp::Reverse(found.end - found.start), *meaning, &grammar.regions[*region].name)
         })?;
         let pending = self.searches.iter().filter_map(Search::pending).min();
-        pending.is_none_or(|pending| found.start < pending).then(|| (meaning, region, found.clone()))
+        pending.is_none_or(|pending| found.start < pending).then(|| (meaning, region, *found))
     }
 
     /// Acts on a marker outside regions, or on the end of a region.
-    fn take(&mut self, grammar: &Grammar, meaning: Meaning, region: usize, found: &Match) {
+    fn take(&mut self, grammar: &Grammar, meaning: Meaning, region: usize, found: Match) {
         self.write(found.start);
         (self.done, self.at) = (found.end, found.end);
         self.close_field(grammar, found.end);
@@ -358,15 +391,16 @@ impl AnswerParser {
     }
 
     /// Begins a region.
-    fn open(&mut self, grammar: &Grammar, index: usize, found: &Match) {
+    fn open(&mut self, grammar: &Grammar, index: usize, found: Match) {
         let region = &grammar.regions[index];
         let Some(pattern) = &region.open else { return self.go_outside() };
+        let places = self.groups(pattern, found);
         let text_of = |name: &str| {
-            let (begin, end) = found.group(pattern, name)?;
+            let (begin, end) = places.get(pattern, name)?;
             Some((name.to_string(), self.text(begin, end).to_string()))
         };
         let groups: BTreeMap<String, String> = pattern.names().filter_map(text_of).collect();
-        if let Some((body, _)) = found.group(pattern, "body") {
+        if let Some((body, _)) = places.get(pattern, "body") {
             (self.done, self.at) = (body, body);
         }
         self.kept_from = Some(found.start);
@@ -594,8 +628,8 @@ impl AnswerParser {
                 return is_over;
             }
         };
-        let Some(found) = found[which].cloned() else { return false };
-        self.act_on_tag(grammar, which, &found);
+        let Some(found) = found[which].copied() else { return false };
+        self.act_on_tag(grammar, which, found);
         true
     }
 
@@ -613,7 +647,7 @@ impl AnswerParser {
         }
     }
 
-    fn act_on_tag(&mut self, grammar: &Grammar, which: usize, found: &Match) {
+    fn act_on_tag(&mut self, grammar: &Grammar, which: usize, found: Match) {
         (self.at, self.done) = (found.end, found.end);
         match std::mem::replace(&mut self.place, Place::Outside) {
             Place::BetweenTags(index, call) => {
@@ -652,8 +686,9 @@ impl AnswerParser {
         }
     }
 
-    fn tag_value(&self, tags: &Tags, found: &Match) -> TagValue {
-        let group = |name| found.group(&tags.parameter, name).map(|(begin, end)| self.text(begin, end).trim());
+    fn tag_value(&mut self, tags: &Tags, found: Match) -> TagValue {
+        let groups = self.groups(&tags.parameter, found);
+        let group = |name| groups.get(&tags.parameter, name).map(|(begin, end)| self.text(begin, end).trim());
         TagValue {
             key: group("key").unwrap_or_default().to_string(),
             is_string: group("string").map(|word| word == "true"),
@@ -691,7 +726,7 @@ impl AnswerParser {
                 if let Some((meaning, region, found)) = self.decision(grammar, inside)
                     && (inside.is_some() || found.start < end)
                 {
-                    self.take(grammar, meaning, region, &found);
+                    self.take(grammar, meaning, region, found);
                     return true;
                 }
                 self.write(end);
@@ -718,8 +753,8 @@ impl AnswerParser {
                     }
                 }
                 let found = self.ends.iter().position(|search| search.decided().is_some());
-                match found.and_then(|which| Some((which, self.ends[which].decided()?.clone()))) {
-                    Some((which, found)) => self.act_on_tag(grammar, which, &found),
+                match found.and_then(|which| Some((which, *self.ends[which].decided()?))) {
+                    Some((which, found)) => self.act_on_tag(grammar, which, found),
                     None if matches!(self.place, Place::Closing(_)) => self.miss_tag(),
                     None => self.break_off(end, "the answer ended within a call".to_string()),
                 }

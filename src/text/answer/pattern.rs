@@ -82,11 +82,13 @@ impl Byte {
 #[derive(Clone, Debug)]
 pub(super) struct Fuel {
     left: u64,
+    /// More was taken than there was. It stays so.
+    is_out: bool,
 }
 
 impl Fuel {
     pub(super) fn new() -> Fuel {
-        Fuel { left: limits::ANSWER_WORK }
+        Fuel { left: limits::ANSWER_WORK, is_out: false }
     }
 
     /// What one more byte of the answer is worth.
@@ -95,7 +97,7 @@ impl Fuel {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.left == 0
+        self.is_out
     }
 
     #[cfg(test)]
@@ -104,7 +106,10 @@ impl Fuel {
     }
 
     pub(super) fn take(&mut self, visits: u64) {
-        self.left = self.left.saturating_sub(visits);
+        match self.left.checked_sub(visits) {
+            Some(left) => self.left = left,
+            None => (self.left, self.is_out) = (0, true),
+        }
     }
 }
 
@@ -218,9 +223,43 @@ impl Pattern {
         matches
     }
 
+    /// The groups of a match. `text` begins at `base`, after `before`.
+    pub(super) fn groups(
+        &self,
+        found: Match,
+        text: &str,
+        base: usize,
+        before: Option<char>,
+        is_at_end: bool,
+        fuel: &mut Fuel,
+    ) -> Groups {
+        if self.groups.is_empty() {
+            return Groups(Vec::new());
+        }
+        let mut machine: Machine<Slots> = Machine::new(found.start, Seeds::Here);
+        let mut before = text[..found.start - base].chars().next_back().or(before);
+        for (offset, char) in text[found.start - base..found.end - base].char_indices() {
+            for byte in Byte::of_char(char, found.start + offset, before) {
+                machine.step(self, byte, fuel);
+            }
+            before = Some(char);
+        }
+        // Assertions at the end of the match see what follows it.
+        let after = text[found.end - base..].chars().next();
+        let sides = Sides { before, after: after.or((!is_at_end).then_some('\0')) };
+        machine.end(self, found.end, sides, fuel);
+        let slots = machine.memory.unwrap_or(Slots::EMPTY);
+        let group = |index: usize| {
+            let (begin, end) = (slots[2 * index], slots[2 * index + 1]);
+            (begin != NOWHERE && end != NOWHERE && begin <= end)
+                .then(|| (found.start + begin as usize, found.start + end as usize))
+        };
+        Groups((0..self.groups.len()).map(group).collect())
+    }
+
     /// The first match at or after `begin` in a text that is complete.
     fn first_match(&self, text: &str, begin: usize, fuel: &mut Fuel) -> Option<Match> {
-        let mut search = Search::new(begin, Seeds::Everywhere);
+        let mut search: Search = Search::new(begin, Seeds::Everywhere);
         let mut before = text[..begin].chars().next_back();
         for (offset, char) in text[begin..].char_indices() {
             let at = begin + offset;
@@ -229,7 +268,7 @@ impl Pattern {
                     search.step(self, byte, fuel);
                 }
                 if let Some(found) = search.decided() {
-                    return Some(found.clone());
+                    return Some(*found);
                 }
                 if fuel.is_empty() {
                     return None;
@@ -338,18 +377,20 @@ fn after(state: &State, byte: u8) -> Option<StateID> {
 }
 
 /// A match. Places are bytes of the answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Match {
     pub start: usize,
     pub end: usize,
-    /// By the order of the pattern's names.
-    groups: Vec<Option<(usize, usize)>>,
 }
 
-impl Match {
+/// The groups of a match, by the order of the pattern's names.
+#[derive(Clone, Debug)]
+pub(super) struct Groups(Vec<Option<(usize, usize)>>);
+
+impl Groups {
     /// Where the group of this name lies, if it took part.
-    pub(super) fn group(&self, pattern: &Pattern, name: &str) -> Option<(usize, usize)> {
-        self.groups[pattern.groups.iter().position(|(_, group)| group == name)?]
+    pub(super) fn get(&self, pattern: &Pattern, name: &str) -> Option<(usize, usize)> {
+        self.0[pattern.groups.iter().position(|(_, group)| group == name)?]
     }
 }
 
@@ -361,36 +402,63 @@ pub(super) enum Seeds {
     Here,
 }
 
-/// A way in which the text may still become a match.
-#[derive(Clone, Copy, Debug)]
-struct Thread {
-    state: StateID,
-    start: u32,
-    slots: Slots,
+/// What a thread remembers besides where it began.
+trait Memory: Copy {
+    const EMPTY: Self;
+    /// The group at this place begins or ends at `at`.
+    fn set(&mut self, place: usize, at: u32);
 }
 
-/// The search for one pattern.
+/// Nothing, as for the search of a match. Groups are looked for within the match: so threads are small.
+impl Memory for () {
+    const EMPTY: () = ();
+    fn set(&mut self, _: usize, _: u32) {}
+}
+
+/// The places of groups.
+impl Memory for Slots {
+    const EMPTY: Slots = [NOWHERE; PLACES];
+    fn set(&mut self, place: usize, at: u32) {
+        self[place] = at;
+    }
+}
+
+/// A way in which the text may still become a match.
+#[derive(Clone, Copy, Debug)]
+struct Thread<M> {
+    state: StateID,
+    start: u32,
+    memory: M,
+}
+
+/// The search for a match of one pattern.
+pub(super) type Search = Machine<()>;
+
+/// The automaton of one pattern while it runs.
 #[derive(Debug)]
-pub(super) struct Search {
+pub(super) struct Machine<M> {
     /// Where it began, from which places in threads count.
     origin: usize,
     seeds: Seeds,
     /// In order of priority, so that the first one began first. States that read a byte, or, for a pattern with assertions, states
     /// whose successors are not known yet.
-    threads: Vec<Thread>,
-    spare: Vec<Thread>,
+    threads: Vec<Thread<M>>,
+    spare: Vec<Thread<M>>,
     /// Those whose successors are being looked for.
-    waiting: Vec<Thread>,
+    waiting: Vec<Thread<M>>,
     /// The last round in which each state was reached.
     seen: Vec<u32>,
     round: u32,
     /// The match, unless a thread of `threads` leads to another.
     found: Option<Match>,
+    /// What the thread remembered that led to it.
+    memory: Option<M>,
 }
 
-impl Search {
-    pub(super) fn new(origin: usize, seeds: Seeds) -> Search {
-        Search {
+#[expect(private_bounds, reason = "both kinds of memory are of this file")]
+impl<M: Memory> Machine<M> {
+    pub(super) fn new(origin: usize, seeds: Seeds) -> Machine<M> {
+        Machine {
             origin,
             seeds,
             threads: Vec::new(),
@@ -399,6 +467,7 @@ impl Search {
             seen: Vec::new(),
             round: 0,
             found: None,
+            memory: None,
         }
     }
 
@@ -481,7 +550,7 @@ impl Search {
             return;
         }
         let start = (at - self.origin) as u32;
-        let thread = Thread { state: pattern.automaton.start_anchored(), start, slots: [NOWHERE; PLACES] };
+        let thread = Thread { state: pattern.automaton.start_anchored(), start, memory: M::EMPTY };
         let mut threads = std::mem::take(&mut self.threads);
         if threads.is_empty() {
             self.next_round(pattern);
@@ -518,10 +587,10 @@ impl Search {
     fn enter(
         &mut self,
         pattern: &Pattern,
-        thread: Thread,
+        thread: Thread<M>,
         at: usize,
         sides: Sides,
-        into: &mut Vec<Thread>,
+        into: &mut Vec<Thread<M>>,
         fuel: &mut Fuel,
     ) -> bool {
         let here = (at - self.origin) as u32;
@@ -543,7 +612,7 @@ impl Search {
                 State::Capture { next, group_index, slot, .. } => {
                     let group = group_index.as_usize();
                     if let Some(place) = pattern.groups.iter().position(|(index, _)| *index == group) {
-                        thread.slots[2 * place + slot.as_usize() % 2] = here;
+                        thread.memory.set(2 * place + slot.as_usize() % 2, here);
                     }
                     thread.state = *next;
                     self.waiting.push(thread);
@@ -563,7 +632,8 @@ impl Search {
                     if thread.start == here && sides.after.is_some() {
                         continue;
                     }
-                    self.found = Some(self.match_of(pattern, &thread, at));
+                    self.found = Some(Match { start: self.origin + thread.start as usize, end: at });
+                    self.memory = Some(thread.memory);
                     return true;
                 }
                 State::Fail => {}
@@ -571,16 +641,6 @@ impl Search {
             }
         }
         false
-    }
-
-    fn match_of(&self, pattern: &Pattern, thread: &Thread, end: usize) -> Match {
-        let group = |index: usize| {
-            let (begin, end) = (thread.slots[2 * index], thread.slots[2 * index + 1]);
-            (begin != NOWHERE && end != NOWHERE && begin <= end)
-                .then(|| (self.origin + begin as usize, self.origin + end as usize))
-        };
-        let groups = (0..pattern.groups.len()).map(group).collect();
-        Match { start: self.origin + thread.start as usize, end, groups }
     }
 }
 
@@ -629,10 +689,13 @@ mod tests {
     #[test]
     fn groups_are_reported_by_name() {
         let pattern = Pattern::python(r"(?P<key>\w+)=(?P<value>\d+)?;").expect("a pattern");
-        let found = &pattern.matches("a=1;b=;", &mut Fuel::new());
-        assert_eq!(found[0].group(&pattern, "key"), Some((0, 1)));
-        assert_eq!(found[0].group(&pattern, "value"), Some((2, 3)));
-        assert_eq!(found[1].group(&pattern, "value"), None);
+        let (text, mut fuel) = ("a=1;b=;", Fuel::new());
+        let found = pattern.matches(text, &mut fuel);
+        let mut groups = found.into_iter().map(|found| pattern.groups(found, text, 0, None, true, &mut fuel));
+        let first = groups.next().expect("a match");
+        assert_eq!(first.get(&pattern, "key"), Some((0, 1)));
+        assert_eq!(first.get(&pattern, "value"), Some((2, 3)));
+        assert_eq!(groups.next().expect("a match").get(&pattern, "value"), None);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Where what was read becomes events, and at the end a message.
 
 use super::{Event, Malformed, Message, ToolCall};
+use base::limits::{self, json_values};
 use serde_json::{Map, Value as Json};
 
 /// Which white space around a text is left out.
@@ -20,6 +21,8 @@ struct Text {
     trim: Trim,
     /// White space that is written if more text follows.
     held: String,
+    /// What is written before the next text, which begins a region of its own.
+    join: Option<String>,
     /// A text that is not white space was written.
     has_begun: bool,
     /// A region lies before the text.
@@ -34,6 +37,7 @@ impl Text {
         Text {
             trim,
             held: String::new(),
+            join: None,
             has_begun: false,
             after_region: false,
             before_region: false,
@@ -45,7 +49,7 @@ impl Text {
     fn add(&mut self, piece: &str) -> String {
         if self.trim == Trim::Nothing {
             (self.has_begun, self.before_region) = (true, false);
-            return std::mem::take(&mut self.held) + piece;
+            return self.join.take().unwrap_or_default() + piece;
         }
         let end = piece.trim_end().len();
         if end == 0 {
@@ -53,6 +57,10 @@ impl Text {
             return String::new();
         }
         let mut text = std::mem::take(&mut self.held);
+        if let Some(join) = self.join.take() {
+            self.hold(&piece[end..]);
+            return join + piece[..end].trim_start();
+        }
         let drops = !self.has_begun && (self.trim == Trim::Both || self.after_region);
         text.push_str(&piece[..end]);
         if drops {
@@ -64,7 +72,9 @@ impl Text {
     }
 
     fn hold(&mut self, space: &str) {
-        self.held.push_str(space);
+        if self.join.is_none() {
+            self.held.push_str(space);
+        }
     }
 
     /// A region begins or ends here.
@@ -163,7 +173,8 @@ impl Sink {
     /// Reasoning goes on in another region, after `join`.
     pub(super) fn join_reasoning(&mut self, join: &str) {
         if self.reasoning.has_begun {
-            self.reasoning.held = join.to_string();
+            self.reasoning.held.clear();
+            self.reasoning.join = Some(join.to_string());
         }
     }
 
@@ -197,6 +208,9 @@ impl Sink {
     /// Ends the open call. Its arguments have to be an object.
     pub(super) fn end_call(&mut self, id: Option<&str>) -> Result<(), String> {
         let Some(call) = &self.call else { return Err("no call".to_string()) };
+        if json_values(&call.arguments) > limits::JSON_VALUES {
+            return Err(format!("the arguments have more than {} values", limits::JSON_VALUES));
+        }
         let arguments = match serde_json::from_str::<Json>(&call.arguments) {
             Ok(arguments @ Json::Object(_)) => arguments,
             Ok(_) => return Err("the arguments are no object".to_string()),

@@ -394,6 +394,48 @@ const TEMPLATES: &[(&str, &str)] = &[
 ];
 
 #[test]
+fn what_the_prompt_has_begun_is_known() {
+    let history = "<｜Assistant｜><think>old</think><｜tool▁call▁begin｜>clock<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜end▁of▁sentence｜>result";
+    let cases = [
+        ("deepseek-v3", format!("{history}\n\n<think>"), "hm</think>Hello", "hm", "Hello"),
+        ("deepseek-v3", history.to_string(), "Hello", "", "Hello"),
+        ("deepseek-v3", "<｜Assistant｜></think>".to_string(), "Hello", "", "Hello"),
+        ("gemma4", "<|turn>model\n<|channel>thought\n<channel|>".to_string(), "Hello", "", "Hello"),
+        (
+            "gemma4",
+            "<|turn>model\n<|tool_call>call:clock{}<tool_call|>x<tool_response|>".to_string(),
+            "Hello",
+            "",
+            "Hello",
+        ),
+        ("gemma4", "<|turn>model\n<|channel>thought\n".to_string(), "hm<channel|>Hello", "hm", "Hello"),
+        ("glm", "<|assistant|>\n<think></think>".to_string(), "\nHello", "", "Hello"),
+        (
+            "mistral",
+            "[INST]q[/INST][TOOL_CALLS]clock[ARGS]{}</s>[TOOL_RESULTS]3[/TOOL_RESULTS]".to_string(),
+            "Hello",
+            "",
+            "Hello",
+        ),
+        (
+            "command",
+            "<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|><|START_THINKING|>".to_string(),
+            "hm<|END_THINKING|><|START_RESPONSE|>Hello<|END_RESPONSE|>",
+            "hm",
+            "Hello",
+        ),
+        ("hermes", "nobody knows this template<think>\n".to_string(), "hm</think>Hello", "hm", "Hello"),
+        ("hermes", "<|im_start|>assistant\n<think>one, ".to_string(), "two</think>Hello", "one, two", "Hello"),
+        ("hermes", "<|im_start|>assistant\nHel".to_string(), "lo", "", "Hello"),
+    ];
+    for (name, prompt, text, reasoning, content) in cases {
+        let message = read(&Format::built_in(name).expect(name), &prompt, text);
+        assert_eq!((message.reasoning.as_str(), message.content.as_str()), (reasoning, content), "{name}: {prompt}");
+        assert!(message.tool_calls.is_empty(), "{name}: {prompt}");
+    }
+}
+
+#[test]
 fn the_format_is_found_by_the_markers_of_the_chat_template() {
     for (name, template) in TEMPLATES {
         assert_eq!(Format::of_chat_template(template).name(), *name, "{template}");
