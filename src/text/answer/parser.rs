@@ -358,7 +358,7 @@ impl AnswerParser {
             (found.start, std::cmp::Reverse(found.end - found.start), *meaning, &grammar.regions[*region].name)
         })?;
         let pending = self.searches.iter().filter_map(Search::pending).min();
-        pending.is_none_or(|pending| found.start < pending).then(|| (meaning, region, *found))
+        pending.is_none_or(|pending| found.start < pending).then_some((meaning, region, *found))
     }
 
     /// Acts on a marker outside regions, or on the end of a region.
