@@ -6,7 +6,8 @@
 //! What holds for every format and every text:
 //!
 //! * The pieces in which a text arrives change nothing but where events are cut.
-//! * No text is lost. A call that cannot be read is content, markers included, and [`Message::malformed`] says why.
+//! * No text is lost but markers, and white space beside them. A call that cannot be read is content, markers included, and
+//!   [`Message::malformed`] says why. A `response_template` without a field for all other text leaves that text out, as in transformers.
 //! * The events of one kind, put together, are what the message has.
 //! * Arguments are handed out as they are written: byte by byte, or value by value where the type of a value depends on its end. A
 //!   `response_template` makes a call of a whole region, so its arguments come at once.

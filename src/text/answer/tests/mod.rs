@@ -442,6 +442,9 @@ fn the_format_is_found_by_the_markers_of_the_chat_template() {
     }
     assert_eq!(TEMPLATES.len(), Format::names().count());
     assert!(Format::built_in("none").is_none());
+    fn may_be_shared<T: Send + Sync>() {}
+    may_be_shared::<Format>();
+    may_be_shared::<AnswerParser>();
 }
 
 #[test]
