@@ -1,4 +1,4 @@
-//! Chat templates that try to take the host down, to stall it or to use up its memory.
+//! Chat templates and response templates that try to take the host down, to stall it or to use up its memory.
 //!
 //! A model folder is data. The templates of tests/hostile/templates, one file per attack, and the longer ones of the table
 //! below are opened and rendered; each has to end with a text or an error, soon, in little memory, and whatever it did, a good
@@ -10,10 +10,12 @@ mod tree;
 
 use base::error::Error;
 use formats::source::Source;
+use serde_json::json;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+use text::answer::{AnswerParser, Format};
 use text::chat_template::ChatTemplate;
 
 /// CPU time that opening and rendering a template may take.
@@ -167,6 +169,7 @@ fn no_template_and_no_message_takes_the_host_down() {
         }));
     }
     broken.extend(mean_messages());
+    broken.extend(mean_answers());
     assert!(broken.is_empty(), "{} of them:\n{}", broken.len(), broken.join("\n"));
 }
 
@@ -214,6 +217,64 @@ fn mean_messages() -> Vec<String> {
             Err(error) => error.to_string().chars().take(120).collect(),
         }));
         assert_eq!(template.render(MESSAGES, "").expect("a text"), good, "{name}");
+    }
+    broken
+}
+
+/// Response templates, and answers of a quarter of a mebibyte that are mean to them: 65,000 tokens.
+fn mean_answers() -> Vec<String> {
+    let field = |field: serde_json::Value| json!({"start_anchor": "A", "fields": {"x": field, "content": {}}});
+    let numbers = format!("<[{}0]", "0,".repeat(1 << 17));
+    let rows = format!("<[{}{{}}]", "{},".repeat(1 << 18));
+    let constant = "x".repeat(60_000);
+    let nested = (0..100).fold(json!(1), |inner, _| json!([inner]));
+    let classes: serde_json::Map<String, serde_json::Value> =
+        (0..64).map(|index| (format!("f{index}"), json!({"open_pattern": r"\w+\W", "close": "z"}))).collect();
+    let letters = "a".repeat(1 << 18);
+    let cases = [
+        ("an alternation within a star", field(json!({"open_pattern": "(?:a|b|ab)*c"})), letters.clone()),
+        ("stars in a row", field(json!({"open_pattern": "a*a*a*a*a*a*a*a*b"})), letters.clone()),
+        ("optional letters", field(json!({"open_pattern": "(?:a?){500}b"})), letters.clone()),
+        ("everything and a letter", field(json!({"open": "a", "close_pattern": "(?:.*a){200}b"})), letters.clone()),
+        ("a match at every place", field(json!({"open_pattern": "a.*b|a", "close": "a"})), letters.clone()),
+        ("64 fields of classes", json!({"start_anchor": "A", "fields": classes}), letters.clone()),
+        ("64 classes in one", field(json!({"open_pattern": r"(?:\w{1,40}\d)+!"})), letters),
+        ("numbers", field(json!({"open": "<", "content": "json"})), numbers),
+        (
+            "a long constant for each row",
+            field(json!({"open": "<", "content": "json", "transform_each": true, "transform": constant})),
+            rows,
+        ),
+        ("a nested transform", field(json!({"open": "<", "transform": nested, "repeats": true})), "<a".repeat(1 << 17)),
+        ("nested lists", field(json!({"open": "<", "content": "json"})), format!("<{}", "[".repeat(1 << 18))),
+        ("regions of one letter", field(json!({"open": "<", "close": ">", "repeats": true})), "<>".repeat(1 << 17)),
+        ("pairs", field(json!({"open": "<", "content": "kv-lines"})), format!("<{}", "a:b\n".repeat(1 << 18))),
+        (
+            "tags",
+            field(
+                json!({"open": "<", "content": "xml-inline", "content_args": {"tag_pattern": "(?P<key>a)(?P<value>b)", "merge_duplicates": true}}),
+            ),
+            format!("<{}", "ab".repeat(1 << 17)),
+        ),
+    ];
+    let mut broken = Vec::new();
+    for (name, template, text) in &cases {
+        // The values of JSON, and of its lists of strings.
+        let allowed = 64 << 20;
+        broken.extend(held_to_limits(name, allowed, || match Format::of_response_template(template) {
+            Ok(format) => {
+                let mut parser = AnswerParser::new(&format, &json!([{"name": "f"}]), "A");
+                let events = parser.feed(text).len();
+                let (last, message) = parser.finish();
+                format!(
+                    "{} events, {} bytes of content, {:.100?}",
+                    events + last.len(),
+                    message.content.len(),
+                    message.malformed.first().map(|malformed| &malformed.reason)
+                )
+            }
+            Err(error) => error.to_string().chars().take(120).collect(),
+        }));
     }
     broken
 }

@@ -88,7 +88,8 @@ pub const COPIED_FILES: usize = 1024;
 /// Bytes of these files.
 pub const COPIED_BYTES: u64 = 4 << 30;
 
-/// Values in the JSON text of the messages of one conversation, of its options, and of tokenizer_config.json.
+/// Values in the JSON text of the messages of one conversation, of its options, of tokenizer_config.json, and of the arguments of a
+/// tool call.
 pub const JSON_VALUES: usize = 1 << 18;
 /// Bytes of the chat templates of a model folder, all together.
 pub const TEMPLATE_BYTES: usize = 256 << 10;
@@ -122,6 +123,27 @@ pub const TEMPLATES: usize = 64;
 pub const TEMPLATE_SECONDS: u64 = 5;
 /// Bytes of the reason that a chat template gives when it refuses.
 pub const TEMPLATE_REASON_BYTES: usize = 16 << 10;
+
+/// Bytes of the JSON text of a `response_template`.
+pub const ANSWER_TEMPLATE_BYTES: usize = 64 << 10;
+/// Fields of a `response_template`.
+pub const ANSWER_FIELDS: usize = 64;
+/// Bytes of a regular expression of a `response_template`.
+pub const ANSWER_PATTERN_BYTES: usize = 4096;
+/// Named groups of a regular expression of a `response_template`.
+pub const ANSWER_GROUPS: usize = 6;
+/// States of the automata of all expressions of a `response_template`.
+pub const ANSWER_STATES: usize = 1 << 14;
+/// Levels of content parsers within each other in a `response_template`.
+pub const ANSWER_TEMPLATE_LEVELS: usize = 32;
+/// Visits of states while the markers of an answer are searched, in addition to those per byte of the answer.
+pub const ANSWER_WORK: u64 = 4 << 20;
+/// Visits of states per byte of an answer. Whatever is written in a built-in format needs less than 64.
+pub const ANSWER_WORK_PER_BYTE: u64 = 128;
+/// Tool calls of one answer. What follows them is content.
+pub const ANSWER_CALLS: usize = 1024;
+/// Levels of nested lists and objects in the arguments of a tool call.
+pub const ANSWER_LEVELS: usize = 100;
 
 /// Bytes of config.json, and of generation_config.json. Parsed, they take up to 16 times as many.
 pub const CONFIG_FILE_BYTES: u64 = 1 << 20;

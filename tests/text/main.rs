@@ -1,5 +1,6 @@
-//! Tokenizers and chat templates against what transformers makes of the same files.
+//! Tokenizers, chat templates and response templates against what transformers makes of the same files.
 
+mod answer_golden;
 mod chat_golden;
 mod gguf_text;
 mod text_golden;

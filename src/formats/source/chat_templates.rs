@@ -72,6 +72,20 @@ impl Source {
     }
 }
 
+impl Source {
+    /// The `response_template` of tokenizer_config.json, which says how the model's answers are read, and where it stands.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`] when the file cannot be read, [`Error::ModelFile`] when it is no JSON or goes beyond a limit.
+    pub fn response_template(&self) -> Result<Option<(PathBuf, Json)>> {
+        let path = self.text_folder().join("tokenizer_config.json");
+        let mut config = read_json(self.files(), &path)?;
+        let template = config.get_mut("response_template").map(Json::take).filter(|template| !template.is_null());
+        Ok(template.map(|template| (path, template)))
+    }
+}
+
 /// chat_template.jinja and additional_chat_templates/NAME.jinja.
 fn template_files(files: &Files, folder: &Path) -> Result<Templates> {
     let mut sources = Templates::new();
