@@ -129,7 +129,9 @@ impl ChatTemplate {
             (Failed::Refused(reason), Some(index)) => {
                 Error::ChatTemplate { reason: format!("message {index} has no \"content\": {reason}") }
             }
-            (Failed::Raised(reason) | Failed::Refused(reason) | Failed::Beyond(reason), _) => Error::ChatTemplate { reason },
+            (Failed::Raised(reason) | Failed::Refused(reason) | Failed::Beyond(reason), _) => {
+                Error::ChatTemplate { reason }
+            }
         })?;
         match marked {
             Some(marked) => marked.cut(text),
