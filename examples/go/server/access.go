@@ -12,23 +12,38 @@ import (
 	"strings"
 )
 
-// authorized passes on the requests that contain the key.
+// authorized passes on the requests that contain one of the keys, as Authorization: Bearer KEY or x-api-key: KEY.
 func (s *server) authorized(next http.Handler) http.Handler {
-	if s.apiKey == "" {
+	if len(s.apiKeys) == 0 {
 		return next
 	}
-	wanted := sha256.Sum256([]byte(s.apiKey))
+	wanted := make([][sha256.Size]byte, len(s.apiKeys))
+	for i, key := range s.apiKeys {
+		wanted[i] = sha256.Sum256([]byte(key))
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// Hashes have equal lengths, so that the time of the comparison reveals nothing about the key.
-		hashed := sha256.Sum256([]byte(bearerToken(r.Header)))
-		if subtle.ConstantTimeCompare(hashed[:], wanted[:]) != 1 {
+		// Hashes have equal lengths, and all of them are compared, so that the time of the comparison reveals nothing about the keys.
+		hashed := sha256.Sum256([]byte(keyOf(r.Header)))
+		isKnown := 0
+		for i := range wanted {
+			isKnown |= subtle.ConstantTimeCompare(hashed[:], wanted[i][:])
+		}
+		if isKnown != 1 {
 			w.Header().Set("WWW-Authenticate", "Bearer")
-			writeError(w, &apiError{status: http.StatusUnauthorized, kind: "authentication_error", code: "invalid_api_key",
-				message: "the API key is missing or wrong: send it as Authorization: Bearer KEY"})
+			writeError(w, r, &apiError{status: http.StatusUnauthorized, kind: "authentication_error", code: "invalid_api_key",
+				message: "the API key is missing or wrong: send it as Authorization: Bearer KEY, or as x-api-key: KEY"})
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// keyOf returns the key of a request: that of Authorization, or that of x-api-key if there is no Authorization header.
+func keyOf(header http.Header) string {
+	if keys := header.Values("X-Api-Key"); len(keys) == 1 && len(header.Values("Authorization")) == 0 {
+		return keys[0]
+	}
+	return bearerToken(header)
 }
 
 // bearerToken returns the text after "Bearer" if there is exactly one Authorization header, else an empty string.
@@ -44,6 +59,19 @@ func bearerToken(header http.Header) string {
 	return token
 }
 
+// checkKeys refuses keys that no client can send in a header. The message does not contain the key.
+func (s *settings) checkKeys() error {
+	for _, key := range s.apiKeys {
+		for i, character := range []byte(key) {
+			if character <= ' ' || character > '~' {
+				return fmt.Errorf("byte %d of the %d of the API key is %q, but a key consists of visible ASCII characters, without a newline at its end",
+					i+1, len(key), character)
+			}
+		}
+	}
+	return nil
+}
+
 // local protects a server on loopback without a key from pages in the user's browser. It rejects POST requests from pages of other
 // origins, and Host headers with a foreign name that resolves to this machine (DNS rebinding).
 func (s *server) local(address net.Addr, next http.Handler) http.Handler {
@@ -53,18 +81,18 @@ func (s *server) local(address net.Addr, next http.Handler) http.Handler {
 			panic(err) // newServer has checked it
 		}
 	}
-	refuse := func(w http.ResponseWriter, code, format string, args ...any) {
+	refuse := func(w http.ResponseWriter, r *http.Request, code, format string, args ...any) {
 		e := badRequest("", format, args...)
 		e.status, e.kind, e.code = http.StatusForbidden, "permission_error", code
-		writeError(w, e)
+		writeError(w, r, e)
 	}
 	origins.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		refuse(w, "origin_not_allowed", "pages of %s may not use this server: -origins allows it", r.Header.Get("Origin"))
+		refuse(w, r, "origin_not_allowed", "pages of %s may not use this server: -origins allows it", r.Header.Get("Origin"))
 	}))
 	next = origins.Handler(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !s.isOwnName(r.Host, address) {
-			refuse(w, "host_not_allowed", "this server is not %s: -hosts allows the name", r.Host)
+			refuse(w, r, "host_not_allowed", "this server is not %s: -hosts allows the name", r.Host)
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -87,7 +115,7 @@ func (s *server) shared(next http.Handler) http.Handler {
 		}
 		header.Set("Access-Control-Allow-Origin", origin)
 		if r.Method != http.MethodOptions || r.Header.Get("Access-Control-Request-Method") == "" {
-			header.Set("Access-Control-Expose-Headers", "Retry-After")
+			header.Set("Access-Control-Expose-Headers", "Retry-After, X-Request-Id")
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -124,8 +152,8 @@ func (s *settings) checkAddress(addr string) error {
 	if err != nil {
 		return err
 	}
-	if s.apiKey == "" && !s.allowNoKey && !resolved.IP.IsLoopback() {
-		return fmt.Errorf("%s can be reached from other machines: set -api-key, or -allow-no-key to let everybody in", addr)
+	if len(s.apiKeys) == 0 && !s.allowNoKey && !resolved.IP.IsLoopback() {
+		return fmt.Errorf("%s can be reached from other machines: set -api-key or -api-key-file, or -allow-no-key to let everybody in", addr)
 	}
 	return nil
 }
@@ -144,7 +172,7 @@ func only(method string, next http.HandlerFunc) http.Handler {
 		w.Header().Set("Allow", allowed)
 		e := badRequest("", "%s answers %s, not %s", r.URL.Path, allowed, r.Method)
 		e.status, e.code = http.StatusMethodNotAllowed, "method_not_allowed"
-		writeError(w, e)
+		writeError(w, r, e)
 	})
 }
 

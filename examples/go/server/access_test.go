@@ -11,7 +11,7 @@ import (
 )
 
 func TestTheKeyIsAskedForByTheAPIAlone(t *testing.T) {
-	s := start(t, demoConfig(), settings{apiKey: "secret"}, time.Second)
+	s := start(t, demoConfig(), settings{apiKeys: []string{"secret", "other"}}, time.Second)
 	cases := []struct {
 		name    string
 		headers []string
@@ -29,6 +29,7 @@ func TestTheKeyIsAskedForByTheAPIAlone(t *testing.T) {
 		{"two headers", []string{"Bearer secret", "Bearer secret"}, 401},
 		{"the key", []string{"Bearer secret"}, 200},
 		{"a scheme in small letters", []string{"bearer secret"}, 200},
+		{"another key", []string{"Bearer other"}, 200},
 	}
 	for _, c := range cases {
 		request := httptest.NewRequest("GET", "/v1/models", nil)
@@ -39,9 +40,22 @@ func TestTheKeyIsAskedForByTheAPIAlone(t *testing.T) {
 			t.Errorf("%s: %d %q", c.name, recorder.Code, challenge)
 		}
 	}
-	for _, path := range []string{"/", "/health", "/metrics"} {
+	for _, path := range []string{"/", "/health", "/healthz", "/ready"} {
 		if status, _ := s.get(t, path); status != 200 {
 			t.Errorf("%s: %d", path, status)
+		}
+	}
+	for _, path := range []string{"/metrics", "/v1/models"} {
+		if status, _ := s.get(t, path); status != 401 {
+			t.Errorf("%s without a key: %d", path, status)
+		}
+		for _, header := range []map[string]string{{"x-api-key": "secret"}, {"X-Api-Key": "other"}, {"Authorization": "Bearer secret", "x-api-key": "wrong"}} {
+			if status, text := s.ask(t, "GET", path, "", header); status != 200 {
+				t.Errorf("%s with %v: %d %s", path, header, status, text)
+			}
+		}
+		if status, _ := s.ask(t, "GET", path, "", map[string]string{"Authorization": "Bearer wrong", "x-api-key": "secret"}); status != 401 {
+			t.Errorf("%s with a wrong key and a right one: %d", path, status)
 		}
 	}
 }
@@ -49,7 +63,7 @@ func TestTheKeyIsAskedForByTheAPIAlone(t *testing.T) {
 func TestOnLoopbackWithoutAKeyOnlyThisMachineIsAnswered(t *testing.T) {
 	allowed := settings{hosts: []string{"ai.example"}, origins: []string{"https://page.example"}}
 	open := start(t, demoConfig(), allowed, time.Second)
-	closed := start(t, demoConfig(), settings{apiKey: "secret"}, time.Second)
+	closed := start(t, demoConfig(), settings{apiKeys: []string{"secret"}}, time.Second)
 	port := open.url[strings.LastIndexByte(open.url, ':'):]
 	cases := []struct {
 		name, method, path, host string
@@ -111,7 +125,7 @@ func TestOnLoopbackWithoutAKeyOnlyThisMachineIsAnswered(t *testing.T) {
 func TestPagesOfTrustedOriginsMayReadTheAnswers(t *testing.T) {
 	const trusted, asked = "https://page.example", "authorization,content-type,x-stainless-os"
 	for _, key := range []string{"", "secret"} {
-		s := start(t, demoConfig(), settings{apiKey: key, origins: []string{"https://first.example", trusted}}, time.Second)
+		s := start(t, demoConfig(), settings{apiKeys: []string{key}, origins: []string{"https://first.example", trusted}}, time.Second)
 		cases := []struct {
 			name, method, path, origin string
 			isPreflight                bool
@@ -180,7 +194,7 @@ func TestAnAddressBeyondLoopbackNeedsAKey(t *testing.T) {
 		{"0.0.0.0:0", settings{}, false},
 		{"[::]:0", settings{}, false},
 		{"192.168.0.1:0", settings{}, false},
-		{":0", settings{apiKey: "secret"}, true},
+		{":0", settings{apiKeys: []string{"secret"}}, true},
 		{":0", settings{allowNoKey: true}, true},
 		{"no address", settings{allowNoKey: true}, false},
 	}
@@ -197,7 +211,7 @@ func TestAnAddressBeyondLoopbackNeedsAKey(t *testing.T) {
 		"less for all bodies than for one": {maxBodiesBytes: 1},
 		"a body larger than all may be":    {maxBodyBytes: 1 << 40},
 		"a skew below 0":                   {maxSkew: -1},
-		"a key with a newline":             {apiKey: "secret\n"},
+		"a key with a newline":             {apiKeys: []string{"secret\n"}},
 	} {
 		if _, err := newServer(nil, senseless); err == nil {
 			t.Errorf("%s is taken", name)

@@ -9,14 +9,12 @@ import (
 	"unicode/utf8"
 )
 
-// receive reads and decodes a body and begins to queue its prompts. The memory used until then is limited for all requests together.
-func (s *server) receive(ctx context.Context, r *http.Request, understand func(body []byte) (*job, error)) (*job, <-chan news, error) {
-	if err := checkContentType(r); err != nil {
-		return nil, nil, err
-	}
-	if r.ContentLength > s.maxBodyBytes {
-		return nil, nil, &http.MaxBytesError{Limit: s.maxBodyBytes}
-	}
+// An understanding turns a body into a job of a model.
+type understanding func(m *served, body []byte) (*job, error)
+
+// receive reads and decodes a body, opens its model if that is not open, and begins to queue its prompts. The memory used until then is
+// limited for all requests together. The caller releases the job.
+func (s *server) receive(ctx context.Context, r *http.Request, understand understanding) (*job, <-chan news, error) {
 	held := s.intake.hold()
 	// A job keeps its share of the memory until the engines have all of its prompts.
 	isQueuing := false
@@ -25,11 +23,7 @@ func (s *server) receive(ctx context.Context, r *http.Request, understand func(b
 			held.release()
 		}
 	}()
-	most := s.maxBodyBytes
-	if r.ContentLength >= 0 {
-		most = r.ContentLength
-	}
-	body, err := held.read(r.Body, most)
+	body, err := s.readBody(r, held)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -37,23 +31,74 @@ func (s *server) receive(ctx context.Context, r *http.Request, understand func(b
 	if err != nil {
 		return nil, nil, err
 	}
-	defer done()
-	j, err := understand(body)
+	defer func() { done() }()
+	name, err := modelOf(body)
 	if err != nil {
 		return nil, nil, err
 	}
+	asked, err := s.catalog.find(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	noteOf(r).model = asked.name
+	model := s.catalog.tryAcquire(asked)
+	if model == nil {
+		// Opening takes long. Other requests go on meanwhile.
+		done()
+		if model, err = s.catalog.acquire(ctx, asked); err != nil {
+			return nil, nil, err
+		}
+		if done, err = s.intake.turn(ctx, int64(len(body))); err != nil {
+			model.release()
+			return nil, nil, err
+		}
+	}
+	j, err := understand(model.served, body)
+	if err != nil {
+		model.release()
+		return nil, nil, err
+	}
+	j.release = model.release
 	if j.asked.options.Structure != "" {
 		// Not in the lane of requests that need no compilation, which would wait for those that do.
 		done()
 		leave, err := s.intake.structured.enter(ctx)
 		if err != nil {
+			model.release()
 			return nil, nil, err
 		}
 		defer leave()
 	}
 	isQueuing = true
-	merged, err := s.begin(ctx, j, held.release)
+	merged, err := j.begin(ctx, held.release)
+	if err != nil {
+		model.release()
+	}
 	return j, merged, err
+}
+
+// readBody reads a body within the limits of its size and of the memory for all bodies.
+func (s *server) readBody(r *http.Request, held *holding) ([]byte, error) {
+	if err := checkContentType(r); err != nil {
+		return nil, err
+	}
+	if r.ContentLength > s.maxBodyBytes {
+		return nil, &http.MaxBytesError{Limit: s.maxBodyBytes}
+	}
+	most := s.maxBodyBytes
+	if r.ContentLength >= 0 {
+		most = r.ContentLength
+	}
+	return held.read(r.Body, most)
+}
+
+// modelOf returns the name of the model that a body asks for.
+func modelOf(body []byte) (string, error) {
+	var asked struct {
+		Model string `json:"model"`
+	}
+	err := decode(body, &asked)
+	return asked.Model, err
 }
 
 // unreadable returns the error for a body that could not be read.
@@ -61,7 +106,7 @@ func unreadable(err error) error {
 	var tooLarge *http.MaxBytesError
 	var late interface{ Timeout() bool }
 	switch {
-	case errors.As(err, &tooLarge):
+	case errors.As(err, &tooLarge), errors.Is(err, context.Canceled):
 		return err
 	case errors.As(err, &late) && late.Timeout():
 		e := badRequest("", "the body did not arrive in time")
@@ -71,12 +116,20 @@ func unreadable(err error) error {
 	return badRequest("", "the body cannot be read: %s", err.Error())
 }
 
-// decode decodes a body, which must be one JSON object. Fields that this server does not know are ignored.
+// decode decodes a body, which must be one JSON object.
 func decode(body []byte, into any) error {
 	if !utf8.Valid(body) {
 		return badRequest("", "the body is not UTF-8")
 	}
 	return wrongType("", json.Unmarshal(body, into))
+}
+
+// understandFields decodes a body into the fields of an endpoint, and refuses those that the endpoint does not know.
+func (s *server) understandFields(body []byte, into any) error {
+	if err := decode(body, into); err != nil {
+		return err
+	}
+	return s.checkFields(body, into)
 }
 
 // wrongType returns the error for a field that json could not decode.

@@ -14,7 +14,7 @@ func TestTheTemplateReadsTheJSONThatTheClientWrote(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer engine.Close()
-	s, err := newServer([]*nanovllm.Engine{engine}, settings{name: "demo"})
+	s, err := serverOf([]*nanovllm.Engine{engine}, settings{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,15 +35,15 @@ func TestTheTemplateReadsTheJSONThatTheClientWrote(t *testing.T) {
 		{"a pair of surrogates", `{"messages": [{"role": "user", "content": "a\uD83D\uDE00b \\ud83d"}]}`, "a😀b \\ud83d"},
 		{"half a character", `{"messages": [{"role": "user", "content": "a\ud83d\ud83d\ude00\ude00\ud83d\n"}]}`,
 			"a" + half + "😀" + half + half + "\n"},
-		{"half a character in parts", `{"messages": [{"role": "user", "content": [{"type": "text", "text": "a\ud83d"}], "x": "\ud83d"}]}`, "a" + half},
-		{"half a character in a tool", `{"messages": [` + user + `], "tools": [{"a": "\ud83d"}]}`, `{"a": "` + half + `"}`},
+		{"half a character in parts", `{"messages": [{"role": "user", "content": [{"type": "text", "text": "a\ud83d"}], "name": "\ud83d"}]}`, "a" + half},
+		{"half a character in a tool", `{"messages": [` + user + `], "tools": [{"type": "function", "function": {"name": "f", "description": "\ud83d"}}]}`, `"description": "` + half + `"}`},
 	}
 	for _, c := range cases {
 		var request chatRequest
 		if err := json.Unmarshal([]byte(c.body), &request); err != nil {
 			t.Fatal(c.name, err)
 		}
-		if prompt, err := s.chatPrompt(&request); err != nil || !strings.Contains(prompt, c.want) {
+		if prompt, err := s.catalog.models[0].open.chatPrompt(&request.conversation); err != nil || !strings.Contains(prompt, c.want) {
 			t.Errorf("%s: %v, and there is no %s in %s", c.name, err, c.want, prompt)
 		}
 	}

@@ -27,7 +27,7 @@ func primesParams() openai.ChatCompletionNewParams {
 }
 
 func TestTheOfficialClientGetsAnAnswer(t *testing.T) {
-	s := start(t, demoConfig(), settings{apiKey: "secret"}, time.Second)
+	s := start(t, demoConfig(), settings{apiKeys: []string{"secret"}}, time.Second)
 	api := client(s, "secret")
 	answer, err := api.Chat.Completions.New(context.Background(), primesParams())
 	if err != nil {

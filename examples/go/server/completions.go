@@ -5,19 +5,24 @@ import (
 	"encoding/json"
 	"math"
 	"net/http"
+
+	"libnanovllm/bindings/go"
 )
 
 // A completionRequest is the body of POST /v1/completions.
 type completionRequest struct {
 	parameters
-	Prompt   json.RawMessage `json:"prompt"`
-	Logprobs *int            `json:"logprobs"`
-	BestOf   *int            `json:"best_of"`
-	Echo     bool            `json:"echo"`
-	Suffix   string          `json:"suffix"`
+	Prompt         json.RawMessage `json:"prompt"`
+	Logprobs       *int            `json:"logprobs"`
+	PromptLogprobs *int            `json:"prompt_logprobs"`
+	BestOf         *int            `json:"best_of"`
+	Echo           bool            `json:"echo"`
+	Suffix         string          `json:"suffix"`
+	// Whether texts begin with the tokens that begin a text, as the tokenizer has it.
+	AddSpecialTokens *bool `json:"add_special_tokens"`
 }
 
-// A prompt is a text or tokens.
+// A prompt is a text or tokens. One with both is the tokens, which the text was made into.
 type prompt struct {
 	text   string
 	tokens []uint32
@@ -64,12 +69,9 @@ func decodePrompts(name string, text json.RawMessage) ([]prompt, error) {
 
 func (s *server) completions(w http.ResponseWriter, r *http.Request) { s.answer(w, r, s.completionJob) }
 
-func (s *server) completionJob(body []byte) (*job, error) {
+func (s *server) completionJob(m *served, body []byte) (*job, error) {
 	var request completionRequest
-	if err := decode(body, &request); err != nil {
-		return nil, err
-	}
-	if err := s.checkModel(request.Model); err != nil {
+	if err := s.understandFields(body, &request); err != nil {
 		return nil, err
 	}
 	prompts, err := decodePrompts("prompt", request.Prompt)
@@ -77,8 +79,6 @@ func (s *server) completionJob(body []byte) (*job, error) {
 		return nil, err
 	}
 	switch {
-	case request.Echo:
-		return nil, unsupported("echo", "echo is not supported")
 	case request.Suffix != "":
 		return nil, unsupported("suffix", "suffix is not supported")
 	case request.BestOf != nil && *request.BestOf != 1:
@@ -89,7 +89,12 @@ func (s *server) completionJob(body []byte) (*job, error) {
 		short := 16
 		request.MaxTokens = &short
 	}
-	options, err := s.options(&request.parameters)
+	isOnlyPrompt := *request.MaxTokens == 0 && (request.Echo || request.PromptLogprobs != nil)
+	if isOnlyPrompt {
+		one := 1 // the engine generates at least one, which the answer leaves out
+		request.MaxTokens = &one
+	}
+	options, err := s.options(m, &request.parameters)
 	if err != nil {
 		return nil, err
 	}
@@ -99,12 +104,43 @@ func (s *server) completionJob(body []byte) (*job, error) {
 	if request.Logprobs != nil {
 		options.NumLogprobs = max(1, *request.Logprobs)
 	}
-	j, err := newJob(completion, &request.parameters, &question{prompts: prompts, options: options})
+	if request.AddSpecialTokens != nil {
+		if prompts, err = tokenized(m, prompts, *request.AddSpecialTokens); err != nil {
+			return nil, err
+		}
+	}
+	form := newOpenAIForm(false, m.model.name, request.StreamOptions.IncludeUsage)
+	j, err := newJob(m, form, &request.parameters, &question{prompts: prompts, options: options})
 	if err != nil {
 		return nil, err
 	}
+	form.job, j.logprobField = j, "logprobs"
 	if request.Logprobs != nil {
 		j.alternatives = *request.Logprobs
 	}
-	return j, nil
+	if !request.Echo && request.PromptLogprobs == nil {
+		return j, nil
+	}
+	j.echo = &echo{job: j, isEchoed: request.Echo, isOnlyPrompt: isOnlyPrompt}
+	return j, j.echo.ask(request.PromptLogprobs)
+}
+
+// tokenized converts the prompts that are texts to tokens.
+func tokenized(m *served, prompts []prompt, addSpecial bool) ([]prompt, error) {
+	flags := nanovllm.ParseSpecial
+	if addSpecial {
+		flags |= nanovllm.AddSpecial
+	}
+	for i, one := range prompts {
+		if one.tokens != nil {
+			continue
+		}
+		tokens, err := m.pool.engine().Tokenize(one.text, flags)
+		if err != nil {
+			return nil, err
+		}
+		// Not nil, which would be a text.
+		prompts[i].tokens = append([]uint32{}, tokens...)
+	}
+	return prompts, nil
 }

@@ -39,7 +39,7 @@ var badBodies = []struct {
 	{"bytes after the JSON", "completions", `{"prompt": "x"} x`, 400, "", ""},
 	{"two requests", "chat/completions", primesChat + `}{}`, 400, "", ""},
 	{"no UTF-8", "completions", "{\"prompt\": \"\xff\"}", 400, "", ""},
-	{"deep JSON in a field that is ignored", "completions", `{"prompt": "x", "user": ` + strings.Repeat("[", 20000) + strings.Repeat("]", 20000) + `}`, 400, "", ""},
+	{"deep JSON in a field that is a label", "completions", `{"prompt": "x", "metadata": ` + strings.Repeat("[", 20000) + strings.Repeat("]", 20000) + `}`, 400, "", ""},
 
 	{"many tools", "chat/completions", primesChat + `, "tools": ` + many("{}", 250000) + `}`, 400, "tools", ""},
 	{"one tool too many", "chat/completions", primesChat + `, "tools": ` + many("{}", maxTools+1) + `}`, 400, "tools", ""},
@@ -86,7 +86,7 @@ var badBodies = []struct {
 	{"n of 0", "completions", `{"prompt": "x", "n": 0}`, 400, "n", ""},
 	{"n above 128", "completions", `{"prompt": "x", "n": 129}`, 400, "n", ""},
 	{"best_of", "completions", `{"prompt": "x", "best_of": 4294967297}`, 400, "best_of", "unsupported"},
-	{"top_k below 0", "completions", `{"prompt": "x", "top_k": -1}`, 400, "top_k", ""},
+	{"top_k below 0", "completions", `{"prompt": "x", "top_k": -2}`, 400, "top_k", ""},
 	{"top_k beyond 32 bits", "completions", `{"prompt": "x", "top_k": 4294967297}`, 400, "top_k", ""},
 	{"logprobs below 0", "completions", `{"prompt": "x", "logprobs": -1}`, 400, "logprobs", ""},
 	{"logprobs beyond 32 bits", "completions", `{"prompt": "x", "logprobs": 4294967297}`, 400, "logprobs", ""},
@@ -132,10 +132,10 @@ func TestHostileBodiesAreRefusedInFewWords(t *testing.T) {
 func TestWhatIsJustWithinTheLimitsIsAnswered(t *testing.T) {
 	s := start(t, demoConfig(), settings{clientPriority: true}, time.Second)
 	cases := []struct{ name, path, body string }{
-		{"fields that nobody knows", "completions", `{"prompt": "x", "max_tokens": 1, "user": {"a": [1]}, "metadata": null}`},
+		{"labels, and unknown fields that are null", "completions", `{"prompt": "x", "max_tokens": 1, "user": "me", "metadata": {"a": "b"}, "store": false, "service_tier": "auto", "other": null}`},
 		{"blanks around the JSON", "completions", " \r\n{\"prompt\": \"x\", \"max_tokens\": 1}\n "},
 		{"fields that are null", "chat/completions", primesChat + `, "stop": null, "logit_bias": null, "tools": null, "chat_template_kwargs": null, "n": null}`},
-		{"variables that are null, and a tool", "chat/completions", primesChat + `, "tools": [{}], "chat_template_kwargs": null}`},
+		{"variables that are null, and a tool", "chat/completions", primesChat + `, "tools": [{"type": "function", "function": {"name": "f"}}], "chat_template_kwargs": null}`},
 		{"128 stop strings", "completions", `{"prompt": "x", "max_tokens": 1, "stop": ` + many(`"x"`, 128) + `}`},
 		{"one stop string", "completions", `{"prompt": "x", "max_tokens": 1, "stop": "x"}`},
 		{"128 answers", "completions", `{"prompt": "x", "max_tokens": 1, "n": 128}`},
@@ -236,7 +236,7 @@ func FuzzRequest(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Cleanup(func() { _ = engine.Close() })
-	s, err := newServer([]*nanovllm.Engine{engine}, settings{name: "demo", pooling: nanovllm.PoolingLast, clientPriority: true})
+	s, err := serverOf([]*nanovllm.Engine{engine}, settings{clientPriority: true})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -256,8 +256,8 @@ func FuzzRequest(f *testing.F) {
 				t.Errorf("%+v, wanted %+v", got, wanted)
 			}
 		}
-		for _, understand := range []func([]byte) (*job, error){s.chatJob, s.completionJob, s.embeddingJob} {
-			j, err := understand(body)
+		for _, understand := range []understanding{s.chatJob, s.completionJob, s.embeddingJob} {
+			j, err := understand(s.catalog.models[0].open, body)
 			if err != nil {
 				var refused *apiError
 				var failed *nanovllm.Error

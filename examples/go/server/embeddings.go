@@ -13,10 +13,17 @@ import (
 
 // An embeddingRequest is the body of POST /v1/embeddings.
 type embeddingRequest struct {
+	labels
 	Model          string          `json:"model"`
 	Input          json.RawMessage `json:"input"`
 	EncodingFormat string          `json:"encoding_format"`
 	Dimensions     *int            `json:"dimensions"`
+}
+
+// An embeddingForm is the form of the vectors of a job.
+type embeddingForm struct {
+	asBase64   bool
+	dimensions int // 0 = all of them
 }
 
 // An embedding is one entry of the response.
@@ -31,42 +38,52 @@ func (s *server) embeddings(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	j, merged, err := s.receive(ctx, r, s.embeddingJob)
 	if err != nil {
-		writeError(w, err)
+		writeError(w, r, reasonFor(ctx, err))
 		return
 	}
+	defer j.release()
 	data := make([]embedding, j.prompts)
 	var total usage
 	for delta := range merged {
 		if delta.Err != nil {
-			writeError(w, delta.Err)
+			writeError(w, r, reasonFor(ctx, delta.Err))
 			return
 		}
 		total.add(delta.Delta)
-		normalize(delta.Embedding)
-		data[delta.choice] = embedding{Object: "embedding", Index: delta.choice, Embedding: delta.Embedding}
-		if j.asBase64 {
-			data[delta.choice].Embedding = encoded(delta.Embedding)
-		}
+		data[delta.choice] = embedding{Object: "embedding", Index: delta.choice, Embedding: j.embedding.of(delta.Embedding)}
 	}
 	if err := ctx.Err(); err != nil {
-		writeError(w, err)
+		writeError(w, r, reasonFor(ctx, err))
 		return
 	}
-	writeJSON(w, http.StatusOK, map[string]any{"object": "list", "model": s.name, "data": data,
+	noteOf(r).usage = total
+	writeJSON(w, r, http.StatusOK, map[string]any{"object": "list", "model": j.served.model.name, "data": data,
 		"usage": map[string]int{"prompt_tokens": total.PromptTokens, "total_tokens": total.PromptTokens}})
 }
 
+// of returns a vector in the form that was asked for. One that is cut has the length 1 again.
+func (f embeddingForm) of(vector []float32) any {
+	if f.dimensions > 0 {
+		vector = vector[:min(len(vector), f.dimensions)]
+	}
+	normalize(vector)
+	if f.asBase64 {
+		return encoded(vector)
+	}
+	return vector
+}
+
 // embeddingJob has one output per input, which ends its request. If one input is refused, all are.
-func (s *server) embeddingJob(body []byte) (*job, error) {
+func (s *server) embeddingJob(m *served, body []byte) (*job, error) {
 	var request embeddingRequest
-	if err := decode(body, &request); err != nil {
+	if err := s.understandFields(body, &request); err != nil {
 		return nil, err
 	}
-	if err := s.checkModel(request.Model); err != nil {
+	if err := request.labels.check(); err != nil {
 		return nil, err
 	}
-	if request.Dimensions != nil {
-		return nil, unsupported("dimensions", "dimensions is not supported: an embedding is as long as the model is wide")
+	if err := m.dimensions.check(request.Dimensions, m.info.HiddenSize); err != nil {
+		return nil, err
 	}
 	switch request.EncodingFormat {
 	case "", "float", "base64":
@@ -77,15 +94,13 @@ func (s *server) embeddingJob(body []byte) (*job, error) {
 	if err != nil {
 		return nil, err
 	}
-	info, err := s.pool.engine().ModelInfo()
-	if err != nil {
-		return nil, err
-	}
-	if most := max(1, maxDimensions/max(1, info.HiddenSize)); len(inputs) > most {
+	if most := max(1, maxDimensions/max(1, m.info.HiddenSize)); len(inputs) > most {
 		return nil, badRequest("input", "input has %d texts, but at most %d of this model's embeddings fit into an answer", len(inputs), most)
 	}
-	return &job{prompts: len(inputs), choices: 1, asBase64: request.EncodingFormat == "base64",
-		asked: &question{prompts: inputs, options: &nanovllm.RequestOptions{Pooling: s.pooling}}}, nil
+	form := embeddingForm{asBase64: request.EncodingFormat == "base64"}
+	set(&form.dimensions, request.Dimensions)
+	return &job{served: m, prompts: len(inputs), choices: 1, embedding: form,
+		asked: &question{prompts: inputs, options: &nanovllm.RequestOptions{Pooling: m.model.pooling}}}, nil
 }
 
 // normalize scales a vector to the length 1, as OpenAI's embeddings are.

@@ -14,7 +14,8 @@ import (
 
 func TestTheOfficialClientGetsEmbeddings(t *testing.T) {
 	for _, pooling := range []nanovllm.Pooling{nanovllm.PoolingLast, nanovllm.PoolingMean} {
-		s := start(t, demoConfig(), settings{pooling: pooling}, time.Second)
+		s := start(t, demoConfig(), settings{}, time.Second)
+		s.catalog.models[0].pooling = pooling
 		api := client(s, "none")
 		inputs := []string{"an iron sword", "a loaf of bread", "an iron sword"}
 		answer, err := api.Embeddings.New(context.Background(), openai.EmbeddingNewParams{

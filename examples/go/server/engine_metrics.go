@@ -17,7 +17,7 @@ import (
 // The metrics that an engine reports in Prometheus' text format keep their names and become the totals of all engines: counters and
 // histograms are added up, and so are gauges, which count sequences and blocks. If there are several engines, each metric
 // nanovllm_NAME also exists as nanovllm_engine_NAME with the label engine. The names differ because a total beside its parts under one
-// name would be counted twice by a sum over the name.
+// name would be counted twice by a sum over the name. A server with several models adds the label model to all of them.
 //
 // Invariant: a counter never decreases. A failed engine keeps the counters that it reported last, and has no gauges.
 type engineMetrics struct {

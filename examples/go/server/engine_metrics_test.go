@@ -180,7 +180,7 @@ func TestAliasesThatCannotBeAreRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := newServer([]*nanovllm.Engine{engine}, settings{metricAliases: aliases}); err == nil || !strings.Contains(err.Error(), c.message) {
+		if _, err := serverOf([]*nanovllm.Engine{engine}, settings{metricAliases: aliases}); err == nil || !strings.Contains(err.Error(), c.message) {
 			t.Errorf("%s: %v", c.aliases, err)
 		}
 	}

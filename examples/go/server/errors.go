@@ -93,7 +93,9 @@ func asAPIError(err error) *apiError {
 	case errors.Is(err, context.DeadlineExceeded):
 		refused.status, refused.kind, refused.code = http.StatusGatewayTimeout, "server_error", "timeout"
 		refused.message = "the request took longer than this server allows"
-	case errors.Is(err, context.Canceled), errors.Is(err, nanovllm.ErrClosed):
+	case errors.Is(err, context.Canceled):
+		return errClientLeft
+	case errors.Is(err, nanovllm.ErrClosed):
 		return errShuttingDown
 	default:
 		refused.status, refused.kind = http.StatusInternalServerError, "server_error"
@@ -121,19 +123,25 @@ func (e *apiError) body() map[string]any {
 		"message": e.message, "type": e.kind, "param": orNull(e.param), "code": orNull(e.code)}}
 }
 
-func writeError(w http.ResponseWriter, err error) {
+// writeError answers with an error, in the format of the API that was asked.
+func writeError(w http.ResponseWriter, r *http.Request, err error) {
 	e := asAPIError(err)
+	noteOf(r).reason = e.message
 	if e.status == http.StatusTooManyRequests || e.status == http.StatusServiceUnavailable {
 		w.Header().Set("Retry-After", "1")
 	}
-	writeJSON(w, e.status, e.body())
+	if strings.HasPrefix(r.URL.Path, "/v1/messages") {
+		writeJSON(w, r, e.status, e.anthropicBody(noteOf(r).id))
+		return
+	}
+	writeJSON(w, r, e.status, e.body())
 }
 
-func writeJSON(w http.ResponseWriter, status int, value any) {
+func writeJSON(w http.ResponseWriter, r *http.Request, status int, value any) {
 	var body bytes.Buffer
 	// Before the status is sent: JSON has no NaN, and a model may compute one.
 	if err := encoder(&body).Encode(value); err != nil {
-		writeError(w, err)
+		writeError(w, r, err)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")

@@ -35,12 +35,12 @@ func TestAStructureThatGotNoPlaceMayComeAgain(t *testing.T) {
 func TestWhatJSONCannotSayIsAnError(t *testing.T) {
 	nan := map[string]any{"embedding": []float32{1, float32(math.NaN())}}
 	whole := httptest.NewRecorder()
-	writeJSON(whole, http.StatusOK, nan)
+	writeJSON(whole, httptest.NewRequest("GET", "/v1/x", nil), http.StatusOK, nan)
 	if text := whole.Body.String(); whole.Code != 500 || !strings.Contains(text, `"server_error"`) || !strings.Contains(text, "NaN") {
 		t.Errorf("%d %s", whole.Code, text)
 	}
 	stream := httptest.NewRecorder()
-	if (eventWriter{stream, http.NewResponseController(stream)}).write(nan) {
+	if (eventWriter{stream, http.NewResponseController(stream), newOpenAIForm(true, "demo", false)}).write(nan) {
 		t.Error("an event that cannot be encoded was written")
 	}
 	if text := stream.Body.String(); !strings.HasPrefix(text, `data: {"error":`) || !strings.HasSuffix(text, "}\n\ndata: [DONE]\n\n") {

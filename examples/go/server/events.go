@@ -6,75 +6,86 @@ import (
 	"io"
 	"net/http"
 	"time"
-
-	"libnanovllm/bindings/go"
 )
 
-// stream writes server-sent events as they come. An error that ends a stream early is its last event before [DONE].
-func (s *server) stream(ctx context.Context, w http.ResponseWriter, j *job, f form, merged <-chan news) {
+// writeStream writes server-sent events as they come. An error that ends a stream early is its last event.
+func (j *job) writeStream(ctx context.Context, w http.ResponseWriter, r *http.Request, merged <-chan news) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Accel-Buffering", "no")
-	events := eventWriter{w: w, control: http.NewResponseController(w)}
+	events := eventWriter{w: w, control: http.NewResponseController(w), form: j.form}
 	// The headers tell the client at once that its request is accepted; the first token may take longer.
 	w.WriteHeader(http.StatusOK)
 	_ = events.control.Flush()
 	var total usage
-	begun := begun{}
+	defer func() { noteOf(r).usage = total }()
+	fail := func(err error) {
+		err = reasonFor(ctx, err)
+		told := asAPIError(err)
+		if noteOf(r).reason = told.message; told.status == statusClientLeft {
+			noteOf(r).status = statusClientLeft
+			return
+		}
+		j.form.fail(events, err)
+	}
+	if !j.form.begin(events) {
+		fail(context.Canceled)
+		return
+	}
+	heard := j.listen()
+	defer heard.close()
 	for delta := range merged {
 		if delta.Err != nil {
-			events.fail(delta.Err)
+			fail(delta.Err)
 			return
 		}
-		if delta.Finish != nanovllm.FinishNone {
-			total.add(delta.Delta)
-		}
-		tokens, err := s.spellAll(delta.Delta, j.alternatives)
+		piece, err := heard.hear(delta)
 		if err != nil {
-			events.fail(err)
+			fail(err)
 			return
 		}
-		if !events.write(f.chunk(delta, tokens, begun)) {
+		if piece.hasEnded() {
+			total.add(piece.delta)
+		}
+		if !j.form.piece(events, piece) {
+			fail(context.Canceled)
 			return
 		}
 	}
 	if err := ctx.Err(); err != nil {
-		events.fail(err)
+		fail(err)
 		return
 	}
-	if j.includeUsage {
-		f = f.chunk(news{}, nil, begun)
-		f.Choices, f.Usage = []any{}, &total
-		events.write(f)
+	if !j.form.end(events, total) {
+		fail(context.Canceled)
 	}
-	events.done()
 }
 
 // An eventWriter writes server-sent events.
 type eventWriter struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
+	form    form // tells the client of a value that is no JSON
 }
 
-// write sends one event and reports whether the client is still there.
-func (e eventWriter) write(value any) bool {
-	event := bytes.NewBufferString("data: ")
+// write sends one event without a name and reports whether the client is still there.
+func (e eventWriter) write(value any) bool { return e.event("", value) }
+
+// event sends one event and reports whether the client is still there.
+func (e eventWriter) event(name string, value any) bool {
+	var event bytes.Buffer
+	if name != "" {
+		event.WriteString("event: " + name + "\n")
+	}
+	event.WriteString("data: ")
 	// The encoder's newline is the first of the two that end an event.
-	if err := encoder(event).Encode(value); err != nil {
-		e.fail(err)
+	if err := encoder(&event).Encode(value); err != nil {
+		e.form.fail(e, err)
 		return false
 	}
 	event.WriteByte('\n')
 	return e.send(event.Bytes())
 }
-
-func (e eventWriter) fail(err error) {
-	if e.write(asAPIError(err).body()) {
-		e.done()
-	}
-}
-
-func (e eventWriter) done() { e.send([]byte("data: [DONE]\n\n")) }
 
 func (e eventWriter) send(event []byte) bool {
 	if _, err := e.w.Write(event); err != nil {

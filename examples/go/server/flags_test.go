@@ -50,7 +50,7 @@ func TestEnginesHaveTheOptionsOfTheFlagsAndTheirOwn(t *testing.T) {
 	for _, c := range cases {
 		var told bytes.Buffer
 		parsed, err := parse(append([]string{"-model", "m"}, strings.Fields(c.args)...), &told)
-		if err != nil || !reflect.DeepEqual(parsed.engines, c.want) {
+		if err != nil || !reflect.DeepEqual(parsed.models[0].engines, c.want) {
 			t.Errorf("%s: %+v %v", c.args, parsed, err)
 		}
 	}
@@ -69,7 +69,7 @@ func TestTheCommandsOfTheManualAreParsed(t *testing.T) {
 			t.Errorf("%s: %s", found[1], told.String())
 			continue
 		}
-		engines = append(engines, len(parsed.engines))
+		engines = append(engines, len(parsed.models[0].engines))
 	}
 	if !slices.Equal(engines, []int{4, 2, 2}) {
 		t.Errorf("the commands open %v engines", engines)
@@ -78,7 +78,7 @@ func TestTheCommandsOfTheManualAreParsed(t *testing.T) {
 
 func TestFlagsThatCannotBeAreRefused(t *testing.T) {
 	cases := []struct{ args, message string }{
-		{"-threads 1", "-model is required"},
+		{"-threads 1", "a model is required"},
 		{"-model m -device gpu", `not "gpu"`},
 		{"-model m -device cuda:-1", `not "cuda:-1"`},
 		{"-model m -device cuda:4294967296", `not "cuda:4294967296"`},
@@ -93,7 +93,7 @@ func TestFlagsThatCannotBeAreRefused(t *testing.T) {
 		{"-model m -drain -1s", "-drain is -1s, but"},
 		{"-model m -request-timeout -1s", "-request-timeout must not be below 0"},
 		{"-model m -max-bodies 1", "-max-bodies is 1, but"},
-		{"-model m more", `"more" is not a flag`},
+		{"-model m more", `"more" is a model, but so is that of -model`},
 	}
 	for _, c := range cases {
 		var told bytes.Buffer
@@ -105,12 +105,12 @@ func TestFlagsThatCannotBeAreRefused(t *testing.T) {
 
 func TestTheKeyOfTheEnvironmentIsReadAndNeverPrinted(t *testing.T) {
 	t.Setenv("NANOVLLM_API_KEY", "sesame")
-	for _, c := range []struct{ args, key string }{
+	for _, c := range []struct{ args, keys string }{
 		{"-model m", "sesame"},
 		{"-model m -api-key other", "other"},
 		{"-model m -api-key=", ""},
 	} {
-		if parsed, err := parse(strings.Fields(c.args), io.Discard); err != nil || parsed.settings.apiKey != c.key {
+		if parsed, err := parse(strings.Fields(c.args), io.Discard); err != nil || strings.Join(parsed.settings.apiKeys, " ") != c.keys {
 			t.Errorf("%s: %+v %v", c.args, parsed, err)
 		}
 	}

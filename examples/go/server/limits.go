@@ -8,15 +8,17 @@ import (
 // Limits of one request that do not depend on the model or the flags. The library has limits of its own; these are checked before
 // memory is allocated for the contents of a body.
 const (
-	maxMessages   = 4096
-	maxTools      = 512
-	maxPrompts    = 2048    // per completion request, and inputs per embedding request
-	maxChoices    = 2048    // prompts times n
-	maxN          = 128     // as OpenAI's API has it
-	maxValues     = 1 << 16 // JSON values in messages, tools or template variables; each takes about 300 bytes until the prompt is rendered
-	maxDepth      = 64      // of the nesting of these
-	maxLogprobs   = 1 << 18 // log-probabilities of a response that is not streamed
-	maxDimensions = 1 << 21 // numbers in all embeddings of a response
+	maxMessages       = 4096
+	maxTools          = 512
+	maxPrompts        = 2048    // per completion request, and inputs per embedding request
+	maxChoices        = 2048    // prompts times n
+	maxN              = 128     // as OpenAI's API has it
+	maxValues         = 1 << 16 // JSON values in messages, tools or template variables; each takes about 300 bytes until the prompt is rendered
+	maxDepth          = 64      // of the nesting of these
+	maxToolName       = 256
+	maxPromptLogprobs = 64      // as the library has it
+	maxLogprobs       = 1 << 18 // log-probabilities of a response that is not streamed
+	maxDimensions     = 1 << 21 // numbers in all embeddings of a response
 )
 
 // A shape holds the counts that determine the memory for decoded JSON.

@@ -63,7 +63,7 @@ func (g *gate) isClosed() bool {
 func (g *gate) guarded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := g.enter(); err != nil {
-			writeError(w, err)
+			writeError(w, r, err)
 			return
 		}
 		defer g.leave()

@@ -131,7 +131,7 @@ func TestABodyThatDoesNotComeIsNotWaitedFor(t *testing.T) {
 }
 
 func TestARefusalDoesNotWaitForTheBody(t *testing.T) {
-	s := start(t, demoConfig(), settings{apiKey: "secret", bodyTimeout: time.Minute, maxBodyBytes: 1 << 20}, time.Second)
+	s := start(t, demoConfig(), settings{apiKeys: []string{"secret"}, bodyTimeout: time.Minute, maxBodyBytes: 1 << 20}, time.Second)
 	const json, text = "Content-Type: application/json\r\n", "Content-Type: text/plain\r\n"
 	const key, waits = "Authorization: Bearer secret\r\n", "Expect: 100-continue\r\n"
 	length := func(bytes int) string { return fmt.Sprintf("Content-Length: %d\r\n", bytes) }
@@ -507,12 +507,7 @@ func TestASecondSignalEndsTheProcess(t *testing.T) {
 	if err := program.Start(); err != nil {
 		t.Fatal(err)
 	}
-	line, err := bufio.NewReader(told).ReadString('\n')
-	_, url, found := strings.Cut(strings.TrimSpace(line), " at ")
-	if err != nil || !found {
-		t.Fatalf("%q %v", line, err)
-	}
-	s := &service{url: url}
+	s := &service{url: servedURL(t, bufio.NewReader(told), "demo")}
 	s.begin(t, endlessChat+`}`)
 	if err := program.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)

@@ -32,33 +32,33 @@ func TestLogprobsHaveTheFormOfTheirEndpoint(t *testing.T) {
 	}
 	cases := []struct {
 		name         string
-		kind         endpoint
+		isChat       bool
 		alternatives int
 		wanted       string
 	}{
-		{"of a chat", chat, 2, `{"content":[` +
+		{"of a chat", true, 2, `{"content":[` +
 			`{"token":"Prime","logprob":-0.5,"bytes":[80,114,105,109,101],"top_logprobs":[{"token":"Prime","logprob":-0.5,"bytes":[80,114,105,109,101]},{"token":" numbers","logprob":-2,"bytes":[32,110,117,109,98,101,114,115]}]},` +
 			`{"token":" numbers","logprob":-1,"bytes":[32,110,117,109,98,101,114,115],"top_logprobs":[{"token":" numbers","logprob":-1,"bytes":[32,110,117,109,98,101,114,115]}]},` +
 			`{"token":"�","logprob":-9999,"bytes":null,"top_logprobs":[{"token":"Prime","logprob":-0.25,"bytes":[80,114,105,109,101]},{"token":" numbers","logprob":-4,"bytes":[32,110,117,109,98,101,114,115]}]}],"refusal":null}`},
-		{"of a chat, without alternatives", chat, 0, `{"content":[` +
+		{"of a chat, without alternatives", true, 0, `{"content":[` +
 			`{"token":"Prime","logprob":-0.5,"bytes":[80,114,105,109,101],"top_logprobs":[]},` +
 			`{"token":" numbers","logprob":-1,"bytes":[32,110,117,109,98,101,114,115],"top_logprobs":[]},` +
 			`{"token":"�","logprob":-9999,"bytes":null,"top_logprobs":[]}],"refusal":null}`},
-		{"of a completion", completion, 1, `{"tokens":["Prime"," numbers","�"],"token_logprobs":[-0.5,-1,-9999],` +
+		{"of a completion", false, 1, `{"tokens":["Prime"," numbers","�"],"token_logprobs":[-0.5,-1,-9999],` +
 			`"top_logprobs":[{"Prime":-0.5},{" numbers":-1},{"Prime":-0.25}],"text_offset":[10,15,23]}`},
 	}
 	for _, c := range cases {
-		tokens, err := s.spellAll(delta, c.alternatives)
+		tokens, err := s.catalog.models[0].open.spellAll(delta, c.alternatives)
 		if err != nil {
 			t.Fatal(c.name, err)
 		}
-		j := &job{kind: c.kind, hasLogprobs: true, alternatives: c.alternatives}
-		text, err := json.Marshal(j.logprobs(tokens, 10))
+		j := &job{form: newOpenAIForm(c.isChat, "demo", false), hasLogprobs: true, alternatives: c.alternatives}
+		text, err := json.Marshal(j.logprobs(nil, tokens, 10))
 		if err != nil || string(text) != c.wanted {
 			t.Errorf("%s: %v\n%s\n%s", c.name, err, text, c.wanted)
 		}
 	}
-	if unasked := (&job{kind: chat}).logprobs(nil, 0); unasked != nil {
+	if unasked := (&job{}).logprobs(nil, nil, 0); unasked != nil {
 		t.Errorf("nobody asked for %v", unasked)
 	}
 }

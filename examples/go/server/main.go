@@ -1,16 +1,16 @@
-// Server serves the OpenAI API from one model folder: chat completions and completions, with streaming, embeddings, a chat page at /, and
-// metrics for Prometheus.
+// Server serves models with the APIs of OpenAI and Anthropic: chat completions, completions, responses, messages and embeddings, with
+// streaming; a chat page at /, and metrics for Prometheus.
 //
-//	go run . -model ../../../models/demo -addr localhost:8000
+//	go run . ../../../models/demo
 //
-// Several engines can serve the model: -devices 0,1 opens one on each GPU, and -engine, which may be repeated, opens one with options of
+// docs/server.md has every endpoint, field and flag. One model comes from the command line, several from a file that -config names.
+// Several engines can serve a model: -devices 0,1 opens one on each GPU, and -engine, which may be repeated, opens one with options of
 // its own. A prompt goes to the engine that was given the longest prefix of it last, unless its load is too high, else to the one with the
-// least load. An engine that fails is taken out, and the server ends when none is left. docs/scaling.md says when this is the way to
-// scale.
+// least load. An engine that fails is taken out. docs/scaling.md says when this is the way to scale.
 //
 // Without a key it serves this machine only: it listens on loopback, requires a Host header that names loopback, and rejects POST
-// requests from pages of other origins. To serve other machines, set NANOVLLM_API_KEY and put a proxy with TLS in front. /health,
-// /metrics and the page need no key.
+// requests from pages of other origins. To serve other machines, set NANOVLLM_API_KEY or -api-key-file, and -tls-cert and -tls-key or a
+// proxy with TLS in front.
 //
 // Requests are limited in size, number and time: -help lists the flags, and limits.go has the limits that no flag changes.
 //
@@ -20,16 +20,21 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"flag"
-	"log"
+	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
 	"os/signal"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"libnanovllm/bindings/go"
 )
 
 func main() {
@@ -40,12 +45,18 @@ func main() {
 	if err != nil {
 		os.Exit(2)
 	}
+	if command.isVersion {
+		fmt.Println("nanovllm-server", nanovllm.Version())
+		return
+	}
+	slog.SetDefault(command.log)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	// A second signal has its default effect: it ends the process.
 	context.AfterFunc(ctx, stop)
 	if err := serve(ctx, command); err != nil {
-		log.Fatal(err)
+		slog.Error(err.Error())
+		os.Exit(1)
 	}
 }
 
@@ -54,12 +65,16 @@ func serve(ctx context.Context, command *command) error {
 	if err := command.settings.checkAddress(command.addr); err != nil {
 		return err
 	}
-	engines, err := open(command.engines)
+	certificate, err := command.settings.certificate()
 	if err != nil {
 		return err
 	}
-	defer closeAll(engines)
-	s, err := newServer(engines, command.settings)
+	catalog, err := command.catalog(ctx)
+	if err != nil {
+		return err
+	}
+	defer catalog.close()
+	s, err := newServer(catalog, command.settings)
 	if err != nil {
 		return err
 	}
@@ -67,26 +82,91 @@ func serve(ctx context.Context, command *command) error {
 	if err != nil {
 		return err
 	}
-	if len(engines) > 1 {
-		for _, r := range s.pool.replicas {
-			log.Printf("engine %s computes on %s", r.name, r.device)
+	stopMetrics, err := s.serveMetrics()
+	if err != nil {
+		return err
+	}
+	defer stopMetrics()
+	names := make([]string, len(catalog.models))
+	for i, m := range catalog.models {
+		names[i] = m.name
+	}
+	for _, open := range catalog.opened() {
+		for _, r := range open.pool.replicas {
+			slog.Info("engine", "model", open.model.name, "engine", r.name, "device", r.device, "max_model_len", r.info.MaxModelLen)
 		}
 	}
-	log.Printf("serving %s at http://%s", s.name, listener.Addr())
+	scheme, address := "http", listener.Addr()
+	if certificate != nil {
+		scheme = "https"
+		listener = tls.NewListener(listener, certificate)
+	}
+	slog.Info(fmt.Sprintf("serving %s at %s://%s", strings.Join(names, ", "), scheme, address))
 	return s.run(ctx, listener, command.drain)
 }
 
-// run serves on a listener until ctx ends or the last engine has failed.
+// catalog opens the one model of the command line, or those of the file of models that are to be open from the start.
+func (c *command) catalog(ctx context.Context) (*catalog, error) {
+	if c.isCatalog {
+		made := newCatalog(c.models, c.memory, c.settings.maxSkew)
+		if err := made.preload(ctx); err != nil {
+			made.close()
+			return nil, err
+		}
+		return made, nil
+	}
+	engines, err := open(c.models[0].engines)
+	if err != nil {
+		return nil, err
+	}
+	made, err := fixedCatalog(c.models[0], engines, c.settings.maxSkew)
+	if err != nil {
+		closeAll(engines)
+	}
+	return made, err
+}
+
+// certificate returns the configuration of TLS, nil if there is none.
+func (s *settings) certificate() (*tls.Config, error) {
+	if s.tlsCert == "" {
+		return nil, nil
+	}
+	pair, err := tls.LoadX509KeyPair(s.tlsCert, s.tlsKey)
+	if err != nil {
+		return nil, fmt.Errorf("-tls-cert and -tls-key: %w", err)
+	}
+	return &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}, nil
+}
+
+// serveMetrics serves /metrics at an address of its own, if the operator has given one.
+func (s *server) serveMetrics() (stop func(), err error) {
+	if s.metricsAddr == "" {
+		return func() {}, nil
+	}
+	listener, err := net.Listen("tcp", s.metricsAddr)
+	if err != nil {
+		return nil, fmt.Errorf("-metrics-addr: %w", err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/metrics", only("GET", s.metrics.handler().ServeHTTP))
+	mux.HandleFunc("/", unknownPath)
+	web := &http.Server{Handler: mux, ReadTimeout: 10 * time.Second, WriteTimeout: s.writeTimeout, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10}
+	go func() { _ = web.Serve(listener) }()
+	slog.Info(fmt.Sprintf("metrics at http://%s/metrics", listener.Addr()))
+	return func() { _ = web.Close() }, nil
+}
+
+// run serves on a listener until ctx ends or the engines of the only model have failed.
 func (s *server) run(ctx context.Context, listener net.Listener, drain time.Duration) error {
 	// The engines outlive ctx by the time that requests need to complete.
 	stepping, stopStepping := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopStepping()
 	engineEnded := make(chan error, 1)
-	go func() { engineEnded <- s.pool.run(stepping) }()
+	go func() { engineEnded <- s.catalog.run(stepping) }()
 
 	// Requests end with the context answering, which outlives ctx by the time to drain.
-	answering, endRequests := context.WithCancel(context.WithoutCancel(ctx))
-	defer endRequests()
+	answering, endRequests := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer endRequests(errShuttingDown)
 	web := s.web(answering, listener.Addr())
 	webEnded := make(chan error, 1)
 	go func() { webEnded <- web.Serve(listener) }()
@@ -105,7 +185,7 @@ func (s *server) run(ctx context.Context, listener net.Listener, drain time.Dura
 	case <-ctx.Done():
 		failed = s.drain(web, drain, engineEnded)
 	}
-	endRequests()
+	endRequests(errShuttingDown)
 	// Responses that are complete are still written, within a short time.
 	limit, cancel := context.WithTimeout(context.Background(), lastWrites)
 	defer cancel()
@@ -133,20 +213,20 @@ func (s *server) drain(web *http.Server, atMost time.Duration, engineEnded <-cha
 	case err := <-engineEnded:
 		return err
 	case <-timer.C:
-		log.Printf("some requests did not end within %v", atMost)
+		slog.Warn("some requests did not end within the time of -drain", "drain", atMost)
 	}
 	return nil
 }
 
 // web returns the HTTP server, whose requests end with ctx.
 func (s *server) web(ctx context.Context, address net.Addr) *http.Server {
-	handler := s.handler()
-	if tcp, isTCP := address.(*net.TCPAddr); isTCP && tcp.IP.IsLoopback() && s.apiKey == "" {
-		handler = s.timely(s.local(address, handler))
+	handler := s.routes()
+	if tcp, isTCP := address.(*net.TCPAddr); isTCP && tcp.IP.IsLoopback() && len(s.apiKeys) == 0 {
+		handler = s.local(address, handler)
 	}
 	var connections atomic.Int64
 	return &http.Server{
-		Handler:           handler,
+		Handler:           s.outer(handler),
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 		ReadHeaderTimeout: min(s.bodyTimeout, 10*time.Second),
 		ReadTimeout:       s.bodyTimeout,

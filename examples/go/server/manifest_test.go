@@ -50,16 +50,11 @@ func TestTheArgumentsOfTheManifestStartTheServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	output := bufio.NewReader(told)
-	line, err := output.ReadString('\n')
-	_, url, found := strings.Cut(strings.TrimSpace(line), "serving demo at ")
-	if err != nil || !found {
-		t.Fatalf("%q %v", line, err)
-	}
-	s := &service{url: url}
+	s := &service{url: servedURL(t, output, "demo")}
 	if status, text := s.get(t, "/health"); status != 200 {
 		t.Errorf("health: %d %s", status, text)
 	}
-	_, text := s.get(t, "/metrics")
+	_, text := s.ask(t, "GET", "/metrics", "", map[string]string{"Authorization": "Bearer secret"})
 	for _, wanted := range []string{"vllm:num_requests_waiting 0\n", "vllm:num_requests_running 0\n", "vllm:kv_cache_usage_perc 0\n",
 		`vllm:cache_config_info{block_size="`} {
 		if !strings.Contains(text, wanted) {
@@ -72,5 +67,20 @@ func TestTheArgumentsOfTheManifestStartTheServer(t *testing.T) {
 	rest, _ := io.ReadAll(output)
 	if err := program.Wait(); err != nil {
 		t.Errorf("it ended with %v: %s", err, rest)
+	}
+}
+
+// servedURL reads the log of a server up to the line that says where it serves.
+func servedURL(t *testing.T, log *bufio.Reader, name string) string {
+	t.Helper()
+	for {
+		line, err := log.ReadString('\n')
+		if err != nil {
+			t.Fatalf("%q %v", line, err)
+		}
+		if _, rest, found := strings.Cut(line, "serving "+name+" at "); found {
+			url, _, _ := strings.Cut(rest, `"`)
+			return url
+		}
 	}
 }

@@ -9,6 +9,9 @@ import (
 //go:embed page
 var pageFiles embed.FS
 
+// pagePaths are those of the page and its files.
+var pagePaths = []string{"/{$}", "/chat.js", "/markdown.js", "/chat.css"}
+
 // page serves the chat page. It loads nothing from elsewhere, and its policy forbids that.
 func page() http.Handler {
 	folder, err := fs.Sub(pageFiles, "page")

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strconv"
@@ -84,7 +84,7 @@ func (r *replica) fail(err error) error {
 	defer r.mu.Unlock()
 	if r.failure == nil {
 		r.failure = fmt.Errorf("engine %s on %s failed: %w", r.name, r.device, err)
-		log.Print(r.failure)
+		slog.Error(r.failure.Error())
 		// Not by this goroutine: Close waits for the calls that are in the engine.
 		go func() { _ = r.engine.Close() }()
 	}

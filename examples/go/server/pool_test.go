@@ -139,7 +139,7 @@ func TestLoadBeyondTheSkewGoesToTheOtherEngine(t *testing.T) {
 	options := &nanovllm.RequestOptions{IgnoreEOS: true, MaxTokens: 3000}
 	var on []string
 	for range 2 * (skew + 1) {
-		stream, err := s.pool.stream(ctx, long, options)
+		stream, err := s.pool().stream(ctx, long, options)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -156,7 +156,7 @@ func TestPromptsThatAreBeingAddedAreLoad(t *testing.T) {
 	keys := textKeys(chunk("a"))
 	var on []string
 	for range 4 {
-		r, _ := s.pool.choose(keys, nil)
+		r, _ := s.pool().choose(keys, nil)
 		on = append(on, r.name)
 	}
 	if got := strings.Join(on, ""); got != "0011" {
@@ -175,7 +175,7 @@ func TestAFullQueueIsNoRefusalWhileAnotherHasRoom(t *testing.T) {
 	accepted := map[string]int{}
 	refused := 0
 	for range 20 {
-		stream, err := s.pool.stream(ctx, long, options)
+		stream, err := s.pool().stream(ctx, long, options)
 		switch {
 		case err == nil:
 			accepted[stream.on.name]++
@@ -287,7 +287,7 @@ func TestAPromptThatIsRefusedIsNotCountedAsLoad(t *testing.T) {
 			t.Errorf("%d %s", status, text)
 		}
 	}
-	for _, r := range s.pool.replicas {
+	for _, r := range s.pool().replicas {
 		if r.adding != 0 {
 			t.Errorf("engine %s: %d prompts are being added", r.name, r.adding)
 		}

@@ -2,6 +2,8 @@ package main
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
 	"encoding/json"
 	"math"
 	"strconv"
@@ -9,12 +11,15 @@ import (
 	"libnanovllm/bindings/go"
 )
 
-// parameters are the fields that both kinds of requests share. The last ones are not part of OpenAI's API.
+// parameters are the fields that chat completions and completions share. The last ones are not part of OpenAI's API.
 type parameters struct {
+	labels
+	structures
 	Model         string `json:"model"`
 	Stream        bool   `json:"stream"`
 	StreamOptions struct {
-		IncludeUsage bool `json:"include_usage"`
+		IncludeUsage       bool `json:"include_usage"`
+		IncludeObfuscation bool `json:"include_obfuscation"`
 	} `json:"stream_options"`
 	MaxTokens        *int            `json:"max_tokens"`
 	Temperature      *float64        `json:"temperature"`
@@ -22,32 +27,64 @@ type parameters struct {
 	N                *int            `json:"n"`
 	Stop             json.RawMessage `json:"stop"`
 	Seed             *int64          `json:"seed"`
-	PresencePenalty  float64         `json:"presence_penalty"`
-	FrequencyPenalty float64         `json:"frequency_penalty"`
+	PresencePenalty  *float64        `json:"presence_penalty"`
+	FrequencyPenalty *float64        `json:"frequency_penalty"`
 	LogitBias        json.RawMessage `json:"logit_bias"`
 
 	TopK              *int            `json:"top_k"`
 	MinP              *float64        `json:"min_p"`
-	MinTokens         int             `json:"min_tokens"`
-	RepetitionPenalty float64         `json:"repetition_penalty"`
+	MinTokens         *int            `json:"min_tokens"`
+	RepetitionPenalty *float64        `json:"repetition_penalty"`
 	IgnoreEOS         bool            `json:"ignore_eos"`
 	StopTokenIDs      json.RawMessage `json:"stop_token_ids"`
+	IncludeStop       bool            `json:"include_stop_str_in_output"`
+	CacheSalt         string          `json:"cache_salt"`
 	Priority          int             `json:"priority"`
+}
+
+// labels are fields that only say something about a request: they are accepted, and change nothing.
+type labels struct {
+	User                 string          `json:"user"`
+	SafetyIdentifier     string          `json:"safety_identifier"`
+	PromptCacheKey       string          `json:"prompt_cache_key"`
+	PromptCacheRetention string          `json:"prompt_cache_retention"`
+	Metadata             json.RawMessage `json:"metadata"`
+	ServiceTier          string          `json:"service_tier"`
+	Store                bool            `json:"store"`
+}
+
+// check refuses what this server cannot do.
+func (l *labels) check() error {
+	switch l.ServiceTier {
+	case "", "auto", "default", "standard_only":
+	default:
+		return unsupported("service_tier", "service_tier %q is not supported, only \"auto\" and \"default\"", l.ServiceTier)
+	}
+	if l.Store {
+		return unsupported("store", "store is true, but this server keeps no answers: leave it out or set it to false")
+	}
+	return nil
 }
 
 // seedOfZero is the engine's seed for a request with the seed 0: the engine's 0 selects a seed that differs from request to request.
 const seedOfZero = 1<<63 + 1
 
 // options returns the options of a request; those that it does not set are the ones that the model recommends.
-func (s *server) options(p *parameters) (*nanovllm.RequestOptions, error) {
+func (s *server) options(m *served, p *parameters) (*nanovllm.RequestOptions, error) {
+	if err := p.labels.check(); err != nil {
+		return nil, err
+	}
 	if p.Priority != 0 && !s.clientPriority {
 		return nil, unsupported("priority", "priority is not allowed here: -client-priority allows it")
 	}
-	options, err := p.options(s.recommended)
+	if p.StreamOptions.IncludeObfuscation {
+		return nil, unsupported("stream_options.include_obfuscation", "stream_options.include_obfuscation is not supported")
+	}
+	options, err := p.options(m.recommended)
 	if err != nil {
 		return nil, err
 	}
-	vocabulary := s.pool.replicas[0].info.VocabSize
+	vocabulary := m.info.VocabSize
 	refusal := func(name string, token uint32) error {
 		return badRequest(name, "%s has the token %d, but the model's vocabulary has %d", name, token, vocabulary)
 	}
@@ -61,7 +98,7 @@ func (s *server) options(p *parameters) (*nanovllm.RequestOptions, error) {
 			return nil, refusal("stop_token_ids", token)
 		}
 	}
-	return options, nil
+	return options, p.structures.apply(options)
 }
 
 func (p *parameters) options(recommended nanovllm.RequestOptions) (*nanovllm.RequestOptions, error) {
@@ -73,8 +110,8 @@ func (p *parameters) options(recommended nanovllm.RequestOptions) (*nanovllm.Req
 	}{
 		{"max_tokens", p.MaxTokens, 1, math.MaxInt32},
 		{"n", p.N, 1, maxN},
-		{"top_k", p.TopK, 0, math.MaxInt32},
-		{"min_tokens", &p.MinTokens, 0, math.MaxInt32},
+		{"top_k", p.TopK, -1, math.MaxInt32},
+		{"min_tokens", p.MinTokens, 0, math.MaxInt32},
 		{"priority", &p.Priority, math.MinInt32, math.MaxInt32},
 	} {
 		if err := checkRange(number.name, number.value, number.low, number.high); err != nil {
@@ -84,24 +121,31 @@ func (p *parameters) options(recommended nanovllm.RequestOptions) (*nanovllm.Req
 	if p.TopP != nil && *p.TopP <= 0 {
 		return nil, badRequest("top_p", "top_p is %v, but it must be above 0", *p.TopP)
 	}
+	if p.RepetitionPenalty != nil && *p.RepetitionPenalty <= 0 {
+		return nil, badRequest("repetition_penalty", "repetition_penalty is %v, but it must be above 0", *p.RepetitionPenalty)
+	}
 	options := recommended
 	set(&options.MaxTokens, p.MaxTokens)
 	set(&options.N, p.N)
 	set(&options.TopP, p.TopP)
 	set(&options.Temperature, p.Temperature)
 	set(&options.TopK, p.TopK)
+	options.TopK = max(0, options.TopK) // vLLM's -1 is all tokens, as 0
 	set(&options.MinP, p.MinP)
+	set(&options.MinTokens, p.MinTokens)
 	if p.Seed != nil {
 		options.Seed = cmp.Or(uint64(*p.Seed), seedOfZero)
 	}
-	options.PresencePenalty = p.PresencePenalty
-	options.FrequencyPenalty = p.FrequencyPenalty
-	if p.RepetitionPenalty != 0 {
-		options.RepetitionPenalty = p.RepetitionPenalty
-	}
-	options.MinTokens = p.MinTokens
+	set(&options.PresencePenalty, p.PresencePenalty)
+	set(&options.FrequencyPenalty, p.FrequencyPenalty)
+	set(&options.RepetitionPenalty, p.RepetitionPenalty)
 	options.IgnoreEOS = p.IgnoreEOS
+	options.IncludeStop = p.IncludeStop
 	options.Priority = p.Priority
+	if p.CacheSalt != "" {
+		hashed := sha256.Sum256([]byte(p.CacheSalt))
+		options.CacheSalt = binary.LittleEndian.Uint64(hashed[:])
+	}
 	var err error
 	if options.Stop, err = p.stopStrings(); err != nil {
 		return nil, err

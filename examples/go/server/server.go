@@ -7,21 +7,22 @@ import (
 	"fmt"
 	"net/http"
 	"time"
-
-	"libnanovllm/bindings/go"
 )
 
 // settings are the options of the operator.
 type settings struct {
-	name           string
-	apiKey         string
+	apiKeys        []string
 	allowNoKey     bool     // even if other machines can reach the server
 	hosts          []string // besides those of loopback, if there is no key
 	origins        []string // whose pages may use the server, besides its own
 	clientPriority bool
-	pooling        nanovllm.Pooling // of embeddings
-	maxSkew        int              // by which the load of an engine that has cached a prefix may exceed the least load
+	lenient        bool // fields that the server does not know are ignored, with a warning
+	accessLog      bool
+	maxSkew        int // by which the load of an engine that has cached a prefix may exceed the least load
 	metricAliases  []alias
+	metricsAddr    string // where /metrics is, without a key; empty = with the API
+	tlsCert        string // files
+	tlsKey         string
 
 	// Zero selects the default.
 	maxBodyBytes   int64         // of one request
@@ -55,33 +56,24 @@ func (s *settings) check() error {
 	if s.maxBodiesBytes < s.maxBodyBytes {
 		return fmt.Errorf("-max-bodies is %d, but one request may have -max-body %d bytes", s.maxBodiesBytes, s.maxBodyBytes)
 	}
-	return s.checkKey()
-}
-
-// checkKey refuses a key that no client can send in a header. The message does not contain the key.
-func (s *settings) checkKey() error {
-	for i, character := range []byte(s.apiKey) {
-		if character <= ' ' || character > '~' {
-			return fmt.Errorf("byte %d of the %d of the API key is %q, but a key consists of visible ASCII characters, without a newline at its end",
-				i+1, len(s.apiKey), character)
-		}
+	if (s.tlsCert == "") != (s.tlsKey == "") {
+		return errors.New("-tls-cert and -tls-key belong together: give both")
 	}
-	return nil
+	return s.checkKeys()
 }
 
-// A server serves a model over HTTP.
+// A server serves models over HTTP.
 type server struct {
 	settings
-	pool        *pool
-	recommended nanovllm.RequestOptions // by the model; a request replaces single values
-	started     time.Time
-	metrics     *metrics
-	gate        *gate
-	intake      *intake
+	catalog *catalog
+	started time.Time
+	metrics *metrics
+	gate    *gate
+	intake  *intake
 }
 
-// newServer serves engines that have the same model.
-func newServer(engines []*nanovllm.Engine, settings settings) (*server, error) {
+// newServer serves the models of a catalog.
+func newServer(catalog *catalog, settings settings) (*server, error) {
 	settings.setDefaults()
 	if err := settings.check(); err != nil {
 		return nil, err
@@ -91,42 +83,57 @@ func newServer(engines []*nanovllm.Engine, settings settings) (*server, error) {
 			return nil, err
 		}
 	}
-	pool, err := newPool(engines, settings.maxSkew)
+	metrics, err := newMetrics(catalog, settings.metricAliases)
 	if err != nil {
 		return nil, err
 	}
-	recommended, err := pool.engine().DefaultOptions()
-	if err != nil {
-		return nil, err
-	}
-	metrics, err := newMetrics(pool, settings.metricAliases)
-	if err != nil {
-		return nil, err
-	}
-	return &server{settings: settings, pool: pool, recommended: recommended, started: time.Now(), metrics: metrics,
+	return &server{settings: settings, catalog: catalog, started: time.Now(), metrics: metrics,
 		gate: newGate(settings.maxRequests), intake: newIntake(settings.maxBodiesBytes)}, nil
 }
 
-// handler routes all requests.
-func (s *server) handler() http.Handler {
+// handler answers all requests.
+func (s *server) handler() http.Handler { return s.outer(s.routes()) }
+
+// outer is what all requests pass through.
+func (s *server) outer(next http.Handler) http.Handler { return s.timely(s.noted(next)) }
+
+func (s *server) routes() http.Handler {
 	api := http.NewServeMux()
 	api.Handle("/v1/chat/completions", only("POST", s.chatCompletions))
 	api.Handle("/v1/completions", only("POST", s.completions))
 	api.Handle("/v1/embeddings", only("POST", s.embeddings))
+	api.Handle("/v1/messages", only("POST", s.messages))
+	api.Handle("/v1/messages/count_tokens", only("POST", s.countTokens))
+	api.Handle("/v1/responses", only("POST", s.responses))
 	api.Handle("/v1/models", only("GET", s.listModels))
-	api.Handle("/v1/models/{model}", only("GET", s.getModel))
-	api.HandleFunc("/v1/", func(w http.ResponseWriter, r *http.Request) {
-		e := badRequest("", "this server has no %s %s", r.Method, r.URL.Path)
-		e.status, e.code = http.StatusNotFound, "unknown_url"
-		writeError(w, e)
-	})
+	api.Handle("/v1/models/{model...}", only("GET", s.getModel))
+	api.Handle("/tokenize", only("POST", s.tokenize))
+	api.Handle("/detokenize", only("POST", s.detokenize))
+	api.HandleFunc("/", unknownPath)
+	guarded := s.metrics.observed(s.authorized(s.gate.guarded(s.limited(api))))
 
 	all := http.NewServeMux()
-	all.Handle("/v1/", s.metrics.observed(s.authorized(s.gate.guarded(s.limited(api)))))
+	all.Handle("/v1/", guarded)
+	all.Handle("/tokenize", guarded)
+	all.Handle("/detokenize", guarded)
 	all.Handle("/health", only("GET", s.health))
-	all.Handle("/metrics", only("GET", s.metrics.handler().ServeHTTP))
-	all.Handle("/", only("GET", page().ServeHTTP))
-	return s.timely(s.shared(all))
+	all.Handle("/healthz", only("GET", s.health))
+	all.Handle("/ready", only("GET", s.ready))
+	if s.metricsAddr == "" {
+		all.Handle("/metrics", s.authorized(only("GET", s.metrics.handler().ServeHTTP)))
+	}
+	files := page()
+	for _, path := range pagePaths {
+		all.Handle(path, only("GET", files.ServeHTTP))
+	}
+	all.HandleFunc("/", unknownPath)
+	return s.shared(all)
+}
+
+func unknownPath(w http.ResponseWriter, r *http.Request) {
+	e := badRequest("", "this server has no %s %s", r.Method, r.URL.Path)
+	e.status, e.code = http.StatusNotFound, "unknown_url"
+	writeError(w, r, e)
 }
 
 // limited limits a request in size and time.
@@ -143,68 +150,82 @@ func (s *server) limited(next http.Handler) http.Handler {
 }
 
 // health answers 200 while the server accepts new requests, also if only some of its engines work.
-func (s *server) health(w http.ResponseWriter, _ *http.Request) {
+func (s *server) health(w http.ResponseWriter, r *http.Request) {
+	status, body := s.state()
+	writeJSON(w, r, status, body)
+}
+
+// ready answers as health does, in the words of a readiness probe.
+func (s *server) ready(w http.ResponseWriter, r *http.Request) {
+	status, _ := s.state()
+	writeJSON(w, r, status, map[string]bool{"ready": status == http.StatusOK})
+}
+
+func (s *server) state() (int, map[string]any) {
 	if s.gate.isClosed() {
-		writeJSON(w, http.StatusServiceUnavailable, map[string]string{"status": "draining"})
-		return
+		return http.StatusServiceUnavailable, map[string]any{"status": "draining"}
 	}
-	switch working := s.pool.working(); {
-	case len(working) == len(s.pool.replicas):
-		writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
-	case len(working) > 0:
-		failures := map[string]string{}
-		for _, r := range s.pool.replicas {
-			if failure := r.failed(); failure != nil {
-				failures[r.name] = failure.Error()
+	failures := map[string]string{}
+	isAnyWorking := !s.catalog.isFixed // a model that is not open opens when it is needed
+	var last error
+	for _, open := range s.catalog.opened() {
+		isAnyWorking = isAnyWorking || len(open.pool.working()) > 0
+		for _, r := range open.pool.replicas {
+			failure := r.failed()
+			if failure == nil {
+				continue
 			}
+			last = failure
+			name := r.name
+			if !s.catalog.isFixed {
+				name = open.model.name + "/" + name
+			}
+			failures[name] = failure.Error()
 		}
-		writeJSON(w, http.StatusOK, map[string]any{"status": "degraded", "failed_engines": failures})
-	default:
-		writeJSON(w, http.StatusServiceUnavailable, map[string]string{"status": s.pool.replicas[0].failed().Error()})
 	}
-}
-
-// A model is one entry of /v1/models.
-type model struct {
-	ID          string `json:"id"`
-	Object      string `json:"object"`
-	Created     int64  `json:"created"`
-	OwnedBy     string `json:"owned_by"`
-	MaxModelLen int    `json:"max_model_len"`
-}
-
-func (s *server) model() (model, error) {
-	info, err := s.pool.engine().ModelInfo()
-	return model{ID: s.name, Object: "model", Created: s.started.Unix(), OwnedBy: "libnanovllm", MaxModelLen: info.MaxModelLen}, err
-}
-
-func (s *server) listModels(w http.ResponseWriter, _ *http.Request) {
-	served, err := s.model()
-	if err != nil {
-		writeError(w, err)
-		return
+	switch {
+	case !isAnyWorking:
+		return http.StatusServiceUnavailable, map[string]any{"status": fmt.Sprint(last)}
+	case len(failures) > 0:
+		return http.StatusOK, map[string]any{"status": "degraded", "failed_engines": failures}
 	}
-	writeJSON(w, http.StatusOK, map[string]any{"object": "list", "data": []model{served}})
+	return http.StatusOK, map[string]any{"status": "ok"}
+}
+
+// A modelEntry is one entry of /v1/models.
+type modelEntry struct {
+	ID          string   `json:"id"`
+	Object      string   `json:"object"`
+	Created     int64    `json:"created"`
+	OwnedBy     string   `json:"owned_by"`
+	MaxModelLen int      `json:"max_model_len,omitempty"` // known while the model is open
+	Aliases     []string `json:"aliases,omitempty"`
+	IsOpen      bool     `json:"is_open"`
+}
+
+func (s *server) entry(m *model) modelEntry {
+	s.catalog.mu.Lock()
+	defer s.catalog.mu.Unlock()
+	made := modelEntry{ID: m.name, Object: "model", Created: s.started.Unix(), OwnedBy: "libnanovllm", Aliases: m.aliases, IsOpen: m.open != nil}
+	if m.open != nil {
+		made.MaxModelLen = m.open.info.MaxModelLen
+	}
+	return made
+}
+
+func (s *server) listModels(w http.ResponseWriter, r *http.Request) {
+	list := []modelEntry{}
+	for _, m := range s.catalog.models {
+		list = append(list, s.entry(m))
+	}
+	writeJSON(w, r, http.StatusOK, map[string]any{"object": "list", "data": list})
 }
 
 func (s *server) getModel(w http.ResponseWriter, r *http.Request) {
-	served, err := s.model()
-	if err == nil {
-		err = s.checkModel(r.PathValue("model"))
-	}
+	m, err := s.catalog.find(r.PathValue("model"))
 	if err != nil {
-		writeError(w, err)
+		writeError(w, r, err)
 		return
 	}
-	writeJSON(w, http.StatusOK, served)
-}
-
-// checkModel refuses every model except the one that is served, which is also the default.
-func (s *server) checkModel(name string) error {
-	if name == "" || name == s.name {
-		return nil
-	}
-	e := badRequest("model", "there is no model %s here, only %s", name, s.name)
-	e.status, e.code = http.StatusNotFound, "model_not_found"
-	return e
+	writeJSON(w, r, http.StatusOK, s.entry(m))
 }

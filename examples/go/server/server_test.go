@@ -34,6 +34,15 @@ func demoConfig() nanovllm.Config {
 	return nanovllm.Config{ModelPath: modelFolder(), MaxModelLen: 4096, MaxNumSeqs: 64, KVCacheBytes: 64 << 20, Seed: 1}
 }
 
+// serverOf is a server of engines that have the demo model.
+func serverOf(engines []*nanovllm.Engine, s settings) (*server, error) {
+	catalog, err := fixedCatalog(&model{name: "demo", pooling: nanovllm.PoolingLast}, engines, s.maxSkew)
+	if err != nil {
+		return nil, err
+	}
+	return newServer(catalog, s)
+}
+
 // A service is a server on loopback, as main starts it.
 type service struct {
 	*server
@@ -60,14 +69,10 @@ func startAt(t *testing.T, listener net.Listener, configs []nanovllm.Config, s s
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.name = "demo"
-	if s.pooling == nanovllm.PoolingNone {
-		s.pooling = nanovllm.PoolingLast
-	}
 	if s.maxBodyBytes == 0 {
 		s.maxBodyBytes = 1 << 20
 	}
-	made, err := newServer(engines, s)
+	made, err := serverOf(engines, s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,6 +102,29 @@ func (s *service) post(t *testing.T, path, body string) (int, http.Header, strin
 		t.Fatal(err)
 	}
 	return response.StatusCode, response.Header, string(text)
+}
+
+// ask sends a request with headers, and returns the status and the body of its answer.
+func (s *service) ask(t *testing.T, method, path, body string, headers map[string]string) (int, string) {
+	t.Helper()
+	request, err := http.NewRequest(method, s.url+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Content-Type", "application/json")
+	for name, value := range headers {
+		request.Header.Set(name, value)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, string(text)
 }
 
 func (s *service) get(t *testing.T, path string) (int, string) {
@@ -136,7 +164,7 @@ func TestWhatCannotBeAnsweredIsRefusedClearly(t *testing.T) {
 		{"a format without its schema", "chat/completions", primesChat + `, "response_format": {"type": "json_schema"}}`, 400, "response_format", ""},
 		{"a schema that is none", "chat/completions", primesChat + `, "response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "car"}}}}`, 400, "", ""},
 		{"another format", "chat/completions", primesChat + `, "response_format": {"type": "xml"}}`, 400, "response_format", "unsupported"},
-		{"a tool that must be called", "chat/completions", primesChat + `, "tool_choice": "required"}`, 400, "tool_choice", "unsupported"},
+		{"a tool that must be called", "chat/completions", primesChat + `, "tool_choice": "required"}`, 400, "tool_choice", ""},
 		{"no tokens", "chat/completions", primesChat + `, "max_tokens": 0}`, 400, "max_tokens", ""},
 		{"a top_p above 1", "chat/completions", primesChat + `, "top_p": 2}`, 400, "top_p", ""},
 		{"a bias of a token beyond the vocabulary", "completions", `{"prompt": "x", "logit_bias": {"2048": 1}}`, 400, "logit_bias", ""},
@@ -148,7 +176,6 @@ func TestWhatCannotBeAnsweredIsRefusedClearly(t *testing.T) {
 		{"one bad prompt of two", "completions", `{"prompt": ["good", ""]}`, 400, "", ""},
 		{"no prompt", "completions", `{}`, 400, "prompt", ""},
 		{"a prompt of another type", "completions", `{"prompt": {}}`, 400, "prompt", ""},
-		{"an echo", "completions", `{"prompt": "x", "echo": true}`, 400, "echo", "unsupported"},
 		{"no input", "embeddings", `{}`, 400, "input", ""},
 		{"an embedding of another length", "embeddings", `{"input": "x", "dimensions": 3}`, 400, "dimensions", "unsupported"},
 		{"an embedding in another form", "embeddings", `{"input": "x", "encoding_format": "hex"}`, 400, "encoding_format", ""},
@@ -338,7 +365,7 @@ func TestMetricsOutliveTheEngine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := newServer([]*nanovllm.Engine{engine}, settings{})
+	s, err := serverOf([]*nanovllm.Engine{engine}, settings{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -372,6 +399,12 @@ func TestThePageNeedsNothingFromElsewhere(t *testing.T) {
 // modelThatRecommends returns the demo model with another generation_config.json, none for "".
 func modelThatRecommends(t *testing.T, text string) nanovllm.Config {
 	t.Helper()
+	return modelWith(t, "generation_config.json", text)
+}
+
+// modelWith returns the demo model with another file of a name, none for "".
+func modelWith(t *testing.T, name, text string) nanovllm.Config {
+	t.Helper()
 	config := demoConfig()
 	folder := t.TempDir()
 	files, err := os.ReadDir(config.ModelPath)
@@ -379,7 +412,7 @@ func modelThatRecommends(t *testing.T, text string) nanovllm.Config {
 		t.Fatal(err)
 	}
 	for _, file := range files {
-		if file.Name() == "generation_config.json" {
+		if file.Name() == name {
 			continue
 		}
 		path, err := filepath.Abs(filepath.Join(config.ModelPath, file.Name()))
@@ -391,7 +424,7 @@ func modelThatRecommends(t *testing.T, text string) nanovllm.Config {
 		}
 	}
 	if text != "" {
-		if err := os.WriteFile(filepath.Join(folder, "generation_config.json"), []byte(text), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -518,3 +551,6 @@ func (s *service) metric(t *testing.T, name string) int {
 	}
 	return int(value)
 }
+
+// pool is that of the only model.
+func (s *service) pool() *pool { return s.catalog.models[0].open.pool }
