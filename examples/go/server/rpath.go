@@ -1,0 +1,9 @@
+//go:build linux && !nanovllm_static
+
+package main
+
+// The program finds the library in the folder lib beside its own, as an installed tree has it, and in its own, without LD_LIBRARY_PATH.
+// docs/server.md says how it is built for a library elsewhere.
+
+// #cgo LDFLAGS: -Wl,-rpath,$ORIGIN/../lib -Wl,-rpath,$ORIGIN
+import "C"
