@@ -11,8 +11,8 @@
  *   A loop that serves requests of other threads calls nvllm_wait() before each step, and sleeps while there are none.
  *
  * Rules that hold for every function
- *   Ownership   Only nvllm_engine and nvllm_result are owned handles; each has one _free function, which accepts
- *               NULL. Nothing else is allocated for the caller: the caller supplies buffers. Never free() a pointer
+ *   Ownership   Only nvllm_engine, nvllm_result and nvllm_answer_parser are owned handles; each has one _free function,
+ *               which accepts NULL. Nothing else is allocated for the caller: the caller supplies buffers. Never free() a pointer
  *               that this library returned.
  *   Inputs      Copied before the call returns, except user_data pointers and the data of nvllm_engine_new_from.
  *   Strings     UTF-8. Inputs with a length need no NUL. Text outputs have a length and are NUL-terminated as well.
@@ -646,6 +646,18 @@ typedef enum nvllm_structure {
   NVLLM_STRUCTURE_LARK = 3,
 } nvllm_structure;
 
+// Which tools a completion calls.
+typedef enum nvllm_tool_choice {
+  // The model decides.
+  NVLLM_TOOL_CHOICE_AUTO = 0,
+  // None. The chat template gets no tools.
+  NVLLM_TOOL_CHOICE_NONE = 1,
+  // At least one.
+  NVLLM_TOOL_CHOICE_REQUIRED = 2,
+  // The one that tool_name names.
+  NVLLM_TOOL_CHOICE_NAMED = 3,
+} nvllm_tool_choice;
+
 // Options of a request. nvllm_request_options_init sets greedy decoding without limits; nvllm_default_options sets what the model
 // recommends.
 //
@@ -748,6 +760,24 @@ typedef struct nvllm_request_options {
   // max_tokens may end it before the structure is complete. A completion that cannot continue ends with
   // NVLLM_FINISH_ERROR. Needs a tokenizer.
   int32_t structure_kind;
+  // Must be 0.
+  uint32_t reserved;
+  // Tools that the model may call: a JSON array of {"type": "function", "function": {"name", "description", "parameters"}}, as in the
+  // OpenAI API, or of the inner objects, NUL-terminated UTF-8 of at most NVLLM_MAX_MESSAGES_BYTES. Default NULL. Where messages are
+  // rendered with these options, as by nvllm_add_chat, the chat template gets them as "tools", unless its options have "tools". To
+  // read the calls, set keep_special_tokens and use a nvllm_answer_parser. Needs a tokenizer.
+  const char *tools;
+  // The name of the tool that is called with NVLLM_TOOL_CHOICE_NAMED, NUL-terminated UTF-8. Default NULL.
+  const char *tool_name;
+  // NVLLM_TOOL_CHOICE_*: which of tools the completion calls. Default NVLLM_TOOL_CHOICE_AUTO.
+  int32_t tool_choice;
+  // 0 or 1: whether the completion may have more than one call. Default 1.
+  uint32_t parallel_tool_calls;
+  // 0 or 1: whether the arguments of a call follow the schema of its tool; with 0 they are any JSON object. A tool with a "strict" of
+  // its own decides for itself. Default 1.
+  uint32_t strict_tools;
+  // 0 or 1: whether the text of outputs has special tokens, spelled out. A nvllm_answer_parser needs them. Default 0.
+  uint32_t keep_special_tokens;
 } nvllm_request_options;
 
 // [any] Sets the defaults, which are greedy decoding: nvllm_request_options_init(&options, sizeof options). Writes at most struct_size
@@ -814,8 +844,8 @@ typedef struct nvllm_message {
 // [any] Queues a conversation, to be answered by the model: renders it as nvllm_apply_chat_template_messages does, and queues
 // that prompt as nvllm_add_request does.
 //
-// template_options may be NULL; otherwise it is NUL-terminated JSON: see options_json of nvllm_apply_chat_template. options may
-// be NULL, and so may request_id, which receives the id. To go on, append the answer and the next question to the messages and
+// template_options may be NULL; otherwise it is NUL-terminated JSON: see options_json of nvllm_apply_chat_template. The template gets the
+// tools of options. options may be NULL, and so may request_id, which receives the id. To go on, append the answer and the next question to the messages and
 // call again: the prefix cache holds what was computed before.
 NVLLM_API NVLLM_MUST_USE
 nvllm_status nvllm_add_chat(nvllm_engine *engine,
@@ -1281,6 +1311,89 @@ nvllm_status nvllm_apply_chat_template(const nvllm_engine *engine,
                                        size_t capacity,
                                        size_t *needed,
                                        nvllm_error *error);
+
+/* ---- Answers: content, reasoning and tool calls -------------------------
+ * A model writes its reasoning and its tool calls as text between markers. A parser reads that text while it is written, and returns what
+ * became known: pieces of content, of reasoning and of the arguments of calls. It knows how the model writes from the model folder: by its
+ * "response_template", or by the markers of its chat template. The markers are special tokens in most models, so set
+ * keep_special_tokens in the options of the request. The pieces in which a text arrives change nothing but where events are cut.
+ */
+
+// Kinds of events.
+typedef enum nvllm_answer_event_kind {
+  // A further piece of the content, which is for the user.
+  NVLLM_ANSWER_CONTENT = 1,
+  // A further piece of the reasoning.
+  NVLLM_ANSWER_REASONING = 2,
+  // A tool call begins. The text is the name of the tool.
+  NVLLM_ANSWER_TOOL_CALL_BEGIN = 3,
+  // A further piece of the arguments of a call. All pieces of one call together are a JSON object.
+  NVLLM_ANSWER_TOOL_CALL_ARGUMENTS = 4,
+  // A tool call is complete. The text is the id that the model gave to it, in most cases none.
+  NVLLM_ANSWER_TOOL_CALL_END = 5,
+  // A call that has begun cannot be read, and is none. The text says why. What the model has written follows as content.
+  NVLLM_ANSWER_TOOL_CALL_BROKEN = 6,
+} nvllm_answer_event_kind;
+
+// Reads one answer. Destroyed by nvllm_answer_parser_free; independent of the engine, which may be freed first. One thread at a time may
+// use it, not always the same one; a violation returns NVLLM_ERR_BUSY.
+typedef struct nvllm_answer_parser nvllm_answer_parser;
+
+// What became known of an answer. This struct never grows.
+typedef struct nvllm_answer_event {
+  // NVLLM_ANSWER_*.
+  int32_t kind;
+  // Which tool call, from 0; 0 for content and reasoning. Calls that broke count.
+  uint32_t call_index;
+  // Text, UTF-8 and NUL-terminated.
+  const char *text;
+  // Length of `text` in bytes, without the NUL.
+  size_t text_len;
+} nvllm_answer_event;
+
+// [any] Begins to read an answer of this engine's model.
+//
+// prompt, of prompt_len bytes, is the text after which the model writes, or its end; NULL if it is not known. A chat template may have
+// begun the answer, as with <think>. tools is NUL-terminated JSON, or NULL: the tools of the request, which say what type the arguments
+// have where the model writes them without types.
+NVLLM_API NVLLM_MUST_USE
+nvllm_status nvllm_answer_parser_new(const nvllm_engine *engine,
+                                     const char *prompt,
+                                     size_t prompt_len,
+                                     const char *tools,
+                                     nvllm_answer_parser **parser,
+                                     nvllm_error *error);
+
+// Reads a further piece of the answer, text_len bytes of whole characters, such as the text of an output. *events receives what became
+// known, an array of *num_events, which stays valid until the next call with this parser.
+NVLLM_API NVLLM_MUST_USE
+nvllm_status nvllm_answer_parser_feed(nvllm_answer_parser *parser,
+                                      const char *text,
+                                      size_t text_len,
+                                      const nvllm_answer_event **events,
+                                      size_t *num_events,
+                                      nvllm_error *error);
+
+// Says that the answer ends here. *events receives the last events, as from nvllm_answer_parser_feed. A second call has none.
+NVLLM_API NVLLM_MUST_USE
+nvllm_status nvllm_answer_parser_finish(nvllm_answer_parser *parser,
+                                        const nvllm_answer_event **events,
+                                        size_t *num_events,
+                                        nvllm_error *error);
+
+// Writes the message so far, as JSON in the form of a message for nvllm_apply_chat_template: an object with "role", "content", and if there
+// are some "reasoning_content" and "tool_calls", an array of {"type": "function", "id", "function": {"name", "arguments"}}. Arguments are
+// objects, and "id" is there if the model wrote one. Calls that are not complete are left out. The buffer is used as by nvllm_tokenize,
+// with a NUL. Events that were returned stay valid.
+NVLLM_API NVLLM_MUST_USE
+nvllm_status nvllm_answer_parser_message(const nvllm_answer_parser *parser,
+                                         char *text,
+                                         size_t capacity,
+                                         size_t *needed,
+                                         nvllm_error *error);
+
+// Destroys a parser. NULL is allowed.
+NVLLM_API void nvllm_answer_parser_free(nvllm_answer_parser *parser);
 
 /* ---- Statistics --------------------------------------------------------- */
 

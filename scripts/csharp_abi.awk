@@ -24,8 +24,8 @@ function cs_type(c_type) {
     gsub(/const |struct /, "", c_type)
     gsub(/ |const/, "", c_type)
     if (c_type == "nvllm_engine*") return "EngineHandle"
-    if (c_type == "nvllm_engine**" || c_type == "nvllm_result**") return "IntPtr*"
-    if (c_type == "void*" || c_type == "nvllm_result*" || c_type ~ /_fn$/) return "IntPtr"
+    if (c_type ~ /^nvllm_(engine|result|answer_parser)\*\*$/) return "IntPtr*"
+    if (c_type == "void*" || c_type ~ /^nvllm_(result|answer_parser)\*$/ || c_type ~ /_fn$/) return "IntPtr"
     if (c_type ~ /\*$/) { sub(/\*$/, "", c_type); return cs_type(c_type) "*" }
     if (c_type == "void") return "void"
     if (c_type == "char" || c_type == "uint8_t") return "byte"
@@ -66,6 +66,7 @@ function class_name(enum) {
     if (enum == "nvllm_status_code") return "Status"
     if (enum == "nvllm_dtype") return "DType"
     if (enum == "nvllm_structure") return "StructureKind"
+    if (enum == "nvllm_tool_choice") return "ToolChoice"
     return pascal(substr(enum, 7))
 }
 

@@ -15,7 +15,7 @@ function is_negated(struct, field) { return is_flag(struct, field) && default_of
 function is_time(struct, field) { return !(field in renamed) && (field ~ /_us$/ && type[struct, field] == "uint64_t" || field ~ /_ms$/) }
 function unit(field) { return field ~ /_ms$/ ? "time.Millisecond" : "time.Microsecond" }
 function field_name(struct, field) {
-    if (is_negated(struct, field)) { sub(/^enable_/, "no_", field); return go_name(field) }
+    if (is_negated(struct, field)) { sub(/^enable_/, "", field); return go_name("no_" field) }
     if (is_time(struct, field)) sub(/_[um]s$/, "", field)
     return go_name(field)
 }
@@ -117,7 +117,8 @@ function write_reading(struct, name,   i, field, value, go) {
         if (!is_scalar(struct, field)) continue
         go = go_type(struct, field)
         value = "o." field_name(struct, field)
-        if (go == "bool") print "\t" value " = native." field " != 0"
+        if (is_negated(struct, field)) print "\t" value " = native." field " == 0"
+        else if (go == "bool") print "\t" value " = native." field " != 0"
         else if (go == "time.Duration") print "\t" value " = time.Duration(native." field ") * time.Microsecond"
         else print "\tread(&" value ", native." field ", plain." field ")"
     }
@@ -144,6 +145,8 @@ END {
     typed["bias_tokens"] = "map[uint32]float32"
     typed["early_stopping"] = "EarlyStopping"
     typed["nvllm_structure"] = "structure_kind"
+    described["parallel_tool_calls"] = "Whether the completion may have at most one call."
+    described["strict_tools"] = "Whether the arguments of a call are any JSON object. Else they follow the schema of its tool. A tool with a \"strict\" of its own decides for itself."
     split("struct_size bias_values progress progress_user_data", names, " ")
     for (n in names) hidden[names[n]] = 1
     by_hand["device"] = 1
@@ -153,6 +156,8 @@ END {
     linked["token_ids"] = "[Output.Tokens]"
     linked["nvllm_release_prefix"] = "[Engine.ReleasePrefix]"
     linked["NVLLM_EARLY_STOPPING_HEURISTIC"] = "StopHeuristically"
+    linked["nvllm_add_chat"] = "[Engine.AddChat]"
+    linked["nvllm_answer_parser"] = "[AnswerParser]"
     linked["nvllm_generate"] = "[Engine.Generate]"
     linked["nvllm_engine_new_from"] = "[NewFrom]"
     linked["nvllm_engine_new"] = "[New]"

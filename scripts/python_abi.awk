@@ -9,8 +9,8 @@ function ctype(c_type, struct, field,   base) {
     gsub(/ /, "", c_type)
     if (c_type == "char*const*" || c_type == "char**") return "POINTER(c_char_p)"
     if (c_type == "char*") return ((struct, field "_len") in type) ? "POINTER(c_char)" : "c_char_p"
-    if (c_type == "void*" || c_type ~ /^nvllm_(engine|result)\*$/ || c_type == "void") return c_type == "void" ? "None" : "c_void_p"
-    if (c_type ~ /^nvllm_(engine|result)\*\*$/) return "POINTER(c_void_p)"
+    if (c_type == "void*" || c_type ~ /^nvllm_(engine|result|answer_parser)\*$/ || c_type == "void") return c_type == "void" ? "None" : "c_void_p"
+    if (c_type ~ /^nvllm_(engine|result|answer_parser)\*\*$/) return "POINTER(c_void_p)"
     if (c_type == "nvllm_status") return "c_int32"
     if (c_type ~ /_fn$/) return c_type
     if (c_type ~ /\*const\*$/) { sub(/\*const\*$/, "", c_type); return "POINTER(POINTER(" ctype(c_type) "))" }
@@ -47,6 +47,7 @@ function class_name(enum,   parts, count, i, out) {
     if (enum == "nvllm_status_code") return "Status"
     if (enum == "nvllm_dtype") return "DType"
     if (enum == "nvllm_structure") return "StructureKind"
+    if (enum == "nvllm_tool_choice") return "ToolChoice"
     count = split(substr(enum, 7), parts, "_")
     for (i = 1; i <= count; i++) out = out capital(parts[i])
     return out

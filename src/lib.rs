@@ -48,6 +48,14 @@ pub mod options {
     pub use formats::DType;
     pub use os::{Files, Loading};
     pub use runner::{Device, Launching, OnLoad, Processes};
+    pub use text::tokenizer::SpecialTokens;
+}
+
+/// Answers: content, reasoning and tool calls.
+pub mod answer {
+    pub use text::answer::{
+        AnswerParser, Event, Malformed, Message, ParallelCalls, ToolCall, ToolChoice, ToolList, ToolSchemas, ToolUse,
+    };
 }
 
 /// What outputs, statistics and models consist of.

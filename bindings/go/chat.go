@@ -81,7 +81,7 @@ func (c *Chat) Send(ctx context.Context, text string) iter.Seq2[Delta, error] {
 
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		prompt, err := c.engine.ApplyChatTemplate(asked, c.TemplateOptions)
+		prompt, err := c.engine.render(asked, c.TemplateOptions, c.Options)
 		if err == nil && c.Options.completions() != 1 {
 			err = &Error{Status: ErrInvalidArgument, Message: "N of the options of a conversation must be 0 or 1"}
 		}

@@ -225,9 +225,10 @@ func (e *Engine) AddRequest(prompt string, options *RequestOptions) (uint64, err
 	return e.Add(prompt, options)
 }
 
-// AddChat queues a conversation, to be answered by the model: [Engine.ApplyChatTemplate] with [Engine.Add].
+// AddChat queues a conversation, to be answered by the model: [Engine.ApplyChatTemplate] with [Engine.Add]. The template gets the tools of
+// options, unless templateOptions has "tools".
 func (e *Engine) AddChat(messages, templateOptions any, options *RequestOptions) (uint64, error) {
-	prompt, err := e.ApplyChatTemplate(messages, templateOptions)
+	prompt, err := e.render(messages, templateOptions, options)
 	if err != nil {
 		return 0, err
 	}

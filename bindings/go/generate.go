@@ -162,7 +162,7 @@ func (e *Engine) addToBatch(b *batch, at int, given *Prompt) (isFull bool, err e
 	}
 	if len(given.Messages) > 0 {
 		var rendered string
-		rendered, err = e.ApplyChatTemplate(given.Messages, given.TemplateOptions)
+		rendered, err = e.render(given.Messages, given.TemplateOptions, given.Options)
 		asked = textPrompt(rendered)
 	}
 	// A queue that is full while the engine has nothing to do has no room for these beams, ever.

@@ -284,6 +284,28 @@ type RequestOptions struct {
 	// structure may end the completion before MinTokens if nothing can follow; stop strings, stop tokens and MaxTokens may
 	// end it before the structure is complete. A completion that cannot continue ends with FinishError. Needs a tokenizer.
 	StructureKind StructureKind
+
+	// Tools that the model may call: a JSON array of {"type": "function", "function": {"name", "description",
+	// "parameters"}}, as in the OpenAI API, or of the inner objects, at most MaxMessagesBytes. Where messages are rendered
+	// with these options, as by [Engine.AddChat], the chat template gets them as "tools", unless its options have "tools".
+	// To read the calls, set KeepSpecialTokens and use a [AnswerParser]. Needs a tokenizer.
+	Tools string
+
+	// The name of the tool that is called with ToolChoiceNamed.
+	ToolName string
+
+	// Which of tools the completion calls. Default ToolChoiceAuto.
+	ToolChoice ToolChoice
+
+	// Whether the completion may have at most one call.
+	NoParallelToolCalls bool
+
+	// Whether the arguments of a call are any JSON object. Else they follow the schema of its tool. A tool with a "strict"
+	// of its own decides for itself.
+	NoStrictTools bool
+
+	// Whether the text of outputs has special tokens, spelled out. A [AnswerParser] needs them.
+	KeepSpecialTokens bool
 }
 
 // assign sets the numbers that are not 0, and leaves every pointer as it is.
@@ -313,6 +335,14 @@ func (o *RequestOptions) assign(native *C.nvllm_request_options) {
 	set(&native.num_prompt_logprobs, o.NumPromptLogprobs)
 	set(&native.early_stopping, o.EarlyStopping)
 	set(&native.structure_kind, o.StructureKind)
+	set(&native.tool_choice, o.ToolChoice)
+	if o.NoParallelToolCalls {
+		native.parallel_tool_calls = 0
+	}
+	if o.NoStrictTools {
+		native.strict_tools = 0
+	}
+	native.keep_special_tokens = flag(o.KeepSpecialTokens)
 }
 
 // checkRanges refuses numbers that the fields of the C API cannot say.
@@ -328,6 +358,7 @@ func (o *RequestOptions) checkRanges() error {
 		inTime("MaxWait", o.MaxWait, math.MaxInt64),
 		inRange("NumPromptLogprobs", int(o.NumPromptLogprobs)),
 		inSignedRange("StructureKind", int(o.StructureKind)),
+		inSignedRange("ToolChoice", int(o.ToolChoice)),
 	)
 }
 
@@ -358,6 +389,10 @@ func (o *RequestOptions) read(native, plain *C.nvllm_request_options) {
 	read(&o.NumPromptLogprobs, native.num_prompt_logprobs, plain.num_prompt_logprobs)
 	read(&o.EarlyStopping, native.early_stopping, plain.early_stopping)
 	read(&o.StructureKind, native.structure_kind, plain.structure_kind)
+	read(&o.ToolChoice, native.tool_choice, plain.tool_choice)
+	o.NoParallelToolCalls = native.parallel_tool_calls == 0
+	o.NoStrictTools = native.strict_tools == 0
+	o.KeepSpecialTokens = native.keep_special_tokens != 0
 }
 
 // Stats are counters since the engine opened, and gauges of now.

@@ -5,6 +5,7 @@ package nanovllm
 import "C"
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"runtime"
@@ -105,6 +106,12 @@ func (o *RequestOptions) native(pinner *runtime.Pinner) (options *C.nvllm_reques
 	if o.Structure != "" {
 		options.structure = inC(o.Structure)
 	}
+	if o.Tools != "" {
+		options.tools = inC(o.Tools)
+	}
+	if o.ToolName != "" {
+		options.tool_name = inC(o.ToolName)
+	}
 	if len(o.Stop) > 0 {
 		stop := make([]*C.char, len(o.Stop))
 		for i, text := range o.Stop {
@@ -133,7 +140,11 @@ func (o *RequestOptions) check() error {
 			return err
 		}
 	}
-	return withoutNUL("Structure", o.Structure)
+	return cmp.Or(
+		withoutNUL("Structure", o.Structure),
+		withoutNUL("Tools", o.Tools),
+		withoutNUL("ToolName", o.ToolName),
+	)
 }
 
 func inRange(name string, value int) error {

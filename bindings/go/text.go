@@ -74,6 +74,34 @@ func (e *Engine) ApplyChatTemplate(messages, options any) (string, error) {
 	})
 }
 
+// render is ApplyChatTemplate with the tools of options, unless templateOptions has "tools".
+func (e *Engine) render(messages, templateOptions any, options *RequestOptions) (string, error) {
+	if options == nil || options.Tools == "" || options.ToolChoice == ToolChoiceNone {
+		return e.ApplyChatTemplate(messages, templateOptions)
+	}
+	variables := map[string]json.RawMessage{}
+	if templateOptions != nil {
+		optionsJSON, err := encoded(templateOptions)
+		if err != nil {
+			return "", err
+		}
+		// What is no object is refused by the library, in its words.
+		if json.Unmarshal([]byte(optionsJSON), &variables) != nil {
+			return e.ApplyChatTemplate(messages, templateOptions)
+		}
+	}
+	if _, has := variables["tools"]; !has {
+		if !json.Valid([]byte(options.Tools)) {
+			return "", &Error{Status: ErrInvalidArgument, Message: "Tools is no JSON"}
+		}
+		if variables == nil {
+			variables = map[string]json.RawMessage{}
+		}
+		variables["tools"] = json.RawMessage(options.Tools)
+	}
+	return e.ApplyChatTemplate(messages, variables)
+}
+
 // encoded returns a value as JSON, in which < is <, not six characters as [json.Marshal] writes it.
 func encoded(value any) (string, error) {
 	var made strings.Builder

@@ -8,6 +8,7 @@ use engine::{Prompt, Waited};
 use runner::ModelInfo;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use text::answer::{AnswerParser, ToolList};
 use text::tokenizer::{AddedTokens, Encoding, SpecialTokens, SpelledTokens};
 
 /// Adds requests, cancels them, and tells how the engine is. From any thread, also while another one is inside
@@ -164,6 +165,29 @@ impl EngineHandle {
     /// [`Error::ChatTemplate`](base::error::Error::ChatTemplate) for JSON that the template refuses, or for more work than it may do.
     pub fn chat_prompt_from_json(&self, messages: &str, options: &str) -> Result<String> {
         self.0.chat_template()?.render(messages, options)
+    }
+
+    /// Begins to read an answer of this model: content, reasoning and tool calls, while it is written. `prompt` is what the model writes after.
+    /// A request needs [`SamplingParams::special_tokens`] for it, because the markers of most models are special tokens.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ModelFile`](base::error::Error::ModelFile) when the `response_template` of the model folder cannot be used.
+    ///
+    /// ```
+    /// use nanovllm::answer::{Event, ToolList};
+    ///
+    /// let engine = nanovllm::Engine::open("models/demo")?;
+    /// let tools = ToolList::parse(r#"[{"name": "roll", "parameters": {"type": "object"}}]"#)?;
+    /// let mut parser = engine.handle().answer_parser("<|im_start|>assistant\n", &tools)?;
+    /// let events = parser.feed("<think>a die</think>I roll.<tool_call>{\"name\": \"roll\", \"arguments\": {}}</tool_call>");
+    /// assert_eq!(events[0], Event::Reasoning("a die".to_owned()));
+    /// let (_, message) = parser.finish();
+    /// assert_eq!((message.content.as_str(), message.tool_calls[0].name.as_str()), ("I roll.", "roll"));
+    /// # Ok::<(), nanovllm::Error>(())
+    /// ```
+    pub fn answer_parser(&self, prompt: &str, tools: &ToolList) -> Result<AnswerParser> {
+        Ok(AnswerParser::new(self.0.answer_format()?, tools.json(), prompt))
     }
 
     /// The tokens of a user's text: what spells a special token stays text, and no token is added at the ends.

@@ -15,9 +15,12 @@ use super::status::{nvllm_error, nvllm_status};
 use super::text::terminated;
 use base::limits;
 use engine::{EngineHandle, Prompt};
-use serde_json::json;
+use serde_json::{Map, Value as Json, json};
+use std::borrow::Cow;
 use std::ffi::c_char;
 use std::mem::MaybeUninit;
+use std::ptr::NonNull;
+use text::answer::ToolUse;
 
 /// A message of a conversation, of which there are at most NVLLM_MAX_MESSAGES. This struct never grows.
 #[repr(C)]
@@ -32,8 +35,8 @@ pub struct nvllm_message {
 /// [any] Queues a conversation, to be answered by the model: renders it as nvllm_apply_chat_template_messages does, and queues
 /// that prompt as nvllm_add_request does.
 ///
-/// template_options may be NULL; otherwise it is NUL-terminated JSON: see options_json of nvllm_apply_chat_template. options may
-/// be NULL, and so may request_id, which receives the id. To go on, append the answer and the next question to the messages and
+/// template_options may be NULL; otherwise it is NUL-terminated JSON: see options_json of nvllm_apply_chat_template. The template gets the
+/// tools of options. options may be NULL, and so may request_id, which receives the id. To go on, append the answer and the next question to the messages and
 /// call again: the prefix cache holds what was computed before.
 #[unsafe(no_mangle)]
 #[must_use]
@@ -55,8 +58,10 @@ pub unsafe extern "C" fn nvllm_add_chat(
                 optional("template_options", template_options)?,
             )
         };
+        // SAFETY: the header asks for NULL or options of struct_size bytes, whose texts end in a NUL.
+        let tools = unsafe { tools_of(options)? };
         // SAFETY: the header asks for messages of text that ends in a NUL.
-        let prompt = unsafe { render(engine.handle(), messages, template_options)? };
+        let prompt = unsafe { render(engine.handle(), messages, template_options, tools.as_ref())? };
         // SAFETY: the header asks for NULL or options of struct_size bytes, and for NULL or a place for the id.
         unsafe { add(engine.handle(), Prompt::Text(&prompt), options, request_id) }
     })
@@ -86,7 +91,7 @@ pub unsafe extern "C" fn nvllm_apply_chat_template_messages(
             (visit(engine)?, messages, optional("options_json", options_json)?, buffer)
         };
         // SAFETY: the header asks for messages of text that ends in a NUL.
-        terminated(buffer, unsafe { render(engine.handle(), messages, options)? })
+        terminated(buffer, unsafe { render(engine.handle(), messages, options, None)? })
     })
 }
 
@@ -99,6 +104,7 @@ pub(super) unsafe fn render(
     handle: &EngineHandle,
     messages: &[nvllm_message],
     template_options: &str,
+    tools: Option<&ToolUse>,
 ) -> Result<String, Refusal> {
     limits::at_most("num_messages", messages.len(), limits::MESSAGES, "NVLLM_MAX_MESSAGES")?;
     let mut json = Vec::with_capacity(messages.len());
@@ -115,7 +121,39 @@ pub(super) unsafe fn render(
         json.push(json!({"role": role, "content": content}));
     }
     let messages = serde_json::Value::Array(json).to_string();
-    Ok(handle.chat_template()?.render(&messages, template_options)?)
+    let template_options = match tools.and_then(ToolUse::told) {
+        Some(tools) => with_tools(template_options, tools),
+        None => Cow::Borrowed(template_options),
+    };
+    Ok(handle.chat_template()?.render(&messages, &template_options)?)
+}
+
+/// The options of a template with the tools of a request, unless they have tools of their own.
+fn with_tools<'a>(template_options: &'a str, tools: &Json) -> Cow<'a, str> {
+    let mut options = match template_options.trim().is_empty() {
+        true => Map::new(),
+        // What is no object is refused by the template, in its words.
+        false => match serde_json::from_str(template_options) {
+            Ok(Json::Object(options)) => options,
+            _ => return Cow::Borrowed(template_options),
+        },
+    };
+    if options.contains_key("tools") {
+        return Cow::Borrowed(template_options);
+    }
+    options.insert("tools".to_owned(), tools.clone());
+    Cow::Owned(Json::Object(options).to_string())
+}
+
+/// The tools of a caller's request options.
+///
+/// # Safety
+///
+/// `options` is NULL or has struct_size bytes, and its texts end in a NUL.
+pub(super) unsafe fn tools_of(options: *const nvllm_request_options) -> Result<Option<ToolUse>, Refusal> {
+    let Some(options) = NonNull::new(options.cast_mut()) else { return Ok(None) };
+    // SAFETY: promised by the caller; not NULL by the check above.
+    unsafe { memory::read(options, nvllm_request_options::default())?.tools() }
 }
 
 /// Text that ends in a NUL; none is empty.

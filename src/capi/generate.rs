@@ -1,7 +1,7 @@
 //! Batch convenience: many prompts in one call.
 #![allow(unsafe_code, non_camel_case_types, clippy::missing_safety_doc)]
 
-use super::chat::{nvllm_message, optional, render};
+use super::chat::{nvllm_message, optional, render, tools_of};
 use super::engine::nvllm_engine;
 use super::guard::{guard, guard_value};
 use super::handle::{Handle, HostPointer, visit};
@@ -247,7 +247,7 @@ impl nvllm_prompt {
                 (true, true, false) => {
                     let messages = memory::slice("messages", self.messages, self.num_messages)?;
                     let template_options = optional("template_options", self.template_options)?;
-                    render(handle, messages, template_options).map(Given::Rendered)
+                    render(handle, messages, template_options, tools_of(self.options)?.as_ref()).map(Given::Rendered)
                 }
                 (text, tokens, messages) => {
                     Err(Refusal::Prompts([text, tokens, messages].into_iter().filter(|is_null| !is_null).count()))

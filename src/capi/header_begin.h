@@ -11,8 +11,8 @@
  *   A loop that serves requests of other threads calls nvllm_wait() before each step, and sleeps while there are none.
  *
  * Rules that hold for every function
- *   Ownership   Only nvllm_engine and nvllm_result are owned handles; each has one _free function, which accepts
- *               NULL. Nothing else is allocated for the caller: the caller supplies buffers. Never free() a pointer
+ *   Ownership   Only nvllm_engine, nvllm_result and nvllm_answer_parser are owned handles; each has one _free function,
+ *               which accepts NULL. Nothing else is allocated for the caller: the caller supplies buffers. Never free() a pointer
  *               that this library returned.
  *   Inputs      Copied before the call returns, except user_data pointers and the data of nvllm_engine_new_from.
  *   Strings     UTF-8. Inputs with a length need no NUL. Text outputs have a length and are NUL-terminated as well.

@@ -33,6 +33,10 @@ pub(super) enum Refusal {
     Poisoned(nvllm_status_code),
     /// The engine was freed while the call waited.
     Freed,
+    /// The answer of a parser has ended.
+    AnswerEnded,
+    /// A panic has stopped a call of a parser.
+    ParserLost,
     /// The engine belongs to the process this one was forked from.
     Forked { opened_in: u32, here: u32 },
     /// An element of an array is refused.
@@ -59,11 +63,13 @@ impl Refusal {
             | Refusal::NewerFields { .. }
             | Refusal::Index { .. }
             | Refusal::OptionCount { .. }
-            | Refusal::Prompts(_) => NVLLM_ERR_INVALID_ARGUMENT,
+            | Refusal::Prompts(_)
+            | Refusal::AnswerEnded => NVLLM_ERR_INVALID_ARGUMENT,
             Refusal::BufferTooSmall { .. } => NVLLM_ERR_BUFFER_TOO_SMALL,
             Refusal::Busy => NVLLM_ERR_BUSY,
             Refusal::Poisoned(status) => *status,
             Refusal::Freed => NVLLM_ERR_CANCELLED,
+            Refusal::ParserLost => NVLLM_ERR_PANIC,
             Refusal::Forked { .. } => NVLLM_ERR_UNSUPPORTED,
             Refusal::Element { reason, .. } => reason.status(),
             Refusal::Engine(error) => status_of(error),
@@ -174,6 +180,13 @@ impl fmt::Display for Refusal {
                 )
             }
             Refusal::Freed => write!(f, "nvllm_engine_free was called while this call waited"),
+            Refusal::AnswerEnded => {
+                write!(f, "nvllm_answer_parser_finish has ended the answer: make a parser for the next one")
+            }
+            Refusal::ParserLost => write!(
+                f,
+                "an earlier call hit a bug in the library: only nvllm_answer_parser_free may be called on this parser"
+            ),
             Refusal::Forked { opened_in, here } => {
                 write!(
                     f,

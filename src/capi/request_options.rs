@@ -4,14 +4,16 @@
 use super::engine_options::switch;
 use super::memory;
 use super::refusal::Refusal;
-use super::requests::{nvllm_early_stopping, nvllm_pooling, nvllm_request_options, nvllm_structure};
+use super::requests::{nvllm_early_stopping, nvllm_pooling, nvllm_request_options, nvllm_structure, nvllm_tool_choice};
 use base::error::Error;
 use base::limits;
 use engine::beam_search::{BeamParams, EarlyStopping};
 use engine::sampling_params::{Eos, Pinning, Pooling, SamplingParams, StopToken};
 use std::sync::Arc;
 use std::time::Duration;
+use text::answer::{ParallelCalls, ToolChoice, ToolList, ToolSchemas, ToolUse};
 use text::structure::Structure;
+use text::tokenizer::SpecialTokens;
 
 impl Default for nvllm_request_options {
     /// The library's defaults, which [`SamplingParams`] declares.
@@ -52,6 +54,8 @@ impl nvllm_request_options {
             stop_tokens: _,
             stop_strings: _,
             structure: _,
+            tools: _,
+            special_tokens,
         } = params;
         let sampled = BeamParams { width: 0, length_penalty: 1.0, early_stopping: EarlyStopping::WhenUnlikely };
         let beams = beams.unwrap_or(sampled);
@@ -98,6 +102,13 @@ impl nvllm_request_options {
             } as u32,
             structure: std::ptr::null(),
             structure_kind: nvllm_structure::NVLLM_STRUCTURE_NONE as i32,
+            reserved: 0,
+            tools: std::ptr::null(),
+            tool_name: std::ptr::null(),
+            tool_choice: nvllm_tool_choice::NVLLM_TOOL_CHOICE_AUTO as i32,
+            parallel_tool_calls: 1,
+            strict_tools: 1,
+            keep_special_tokens: u32::from(special_tokens == SpecialTokens::Keep),
         }
     }
 
@@ -127,7 +138,10 @@ impl nvllm_request_options {
             (strings?, memory::slice("stop_tokens", self.stop_tokens, self.num_stop_tokens)?, logit_bias)
         };
         // SAFETY: promised by the caller.
-        let structure = unsafe { self.structure()? };
+        let (structure, tools) = unsafe { (self.structure()?, self.tools()?) };
+        if self.reserved != 0 {
+            return Err(Error::Option { field: "reserved", value: self.reserved.to_string(), wanted: "0" }.into());
+        }
         Ok(SamplingParams {
             tag: self.tag,
             max_tokens: Some(self.max_tokens).filter(|&tokens| tokens != u32::MAX),
@@ -164,6 +178,11 @@ impl nvllm_request_options {
             stop_tokens: stop_tokens.to_vec(),
             stop_strings,
             structure,
+            tools: tools.map(Arc::new),
+            special_tokens: match switch("keep_special_tokens", self.keep_special_tokens)? {
+                true => SpecialTokens::Keep,
+                false => SpecialTokens::Skip,
+            },
         })
     }
 
@@ -189,6 +208,51 @@ impl nvllm_request_options {
             0 => Ok(None),
             width => Ok(Some(BeamParams { width, length_penalty: self.length_penalty, early_stopping })),
         }
+    }
+
+    /// The tools, and what the answer does with them.
+    ///
+    /// # Safety
+    ///
+    /// `tools` and `tool_name` are NULL or NUL-terminated.
+    pub(super) unsafe fn tools(&self) -> Result<Option<ToolUse>, Refusal> {
+        const AUTO: i32 = nvllm_tool_choice::NVLLM_TOOL_CHOICE_AUTO as i32;
+        const NONE: i32 = nvllm_tool_choice::NVLLM_TOOL_CHOICE_NONE as i32;
+        const REQUIRED: i32 = nvllm_tool_choice::NVLLM_TOOL_CHOICE_REQUIRED as i32;
+        const NAMED: i32 = nvllm_tool_choice::NVLLM_TOOL_CHOICE_NAMED as i32;
+        let refuse = |field, value: &dyn ToString, wanted| {
+            Err(Refusal::from(Error::Option { field, value: value.to_string(), wanted }))
+        };
+        let parallel = match switch("parallel_tool_calls", self.parallel_tool_calls)? {
+            true => ParallelCalls::Many,
+            false => ParallelCalls::One,
+        };
+        let schemas = match switch("strict_tools", self.strict_tools)? {
+            true => ToolSchemas::Held,
+            false => ToolSchemas::Loose,
+        };
+        if self.tool_choice != NAMED && !self.tool_name.is_null() {
+            return refuse("tool_name", &"a name", "NULL without NVLLM_TOOL_CHOICE_NAMED");
+        }
+        let choice = match self.tool_choice {
+            AUTO => ToolChoice::Auto,
+            NONE => ToolChoice::None,
+            REQUIRED => ToolChoice::Required,
+            // SAFETY: promised by the caller.
+            NAMED => ToolChoice::Named(unsafe { memory::c_text("tool_name", self.tool_name)? }.to_owned()),
+            other => return refuse("tool_choice", &other, "one of NVLLM_TOOL_CHOICE_*, 0 to 3"),
+        };
+        if self.tools.is_null() {
+            return match choice {
+                ToolChoice::Required | ToolChoice::Named(_) => {
+                    refuse("tool_choice", &self.tool_choice, "0 or 1 where tools is NULL")
+                }
+                ToolChoice::Auto | ToolChoice::None => Ok(None),
+            };
+        }
+        // SAFETY: promised by the caller.
+        let list = ToolList::parse(unsafe { memory::c_text("tools", self.tools)? })?;
+        Ok(Some(ToolUse { list, choice, parallel, schemas }))
     }
 
     /// What the answer has to be.
@@ -289,6 +353,8 @@ mod tests {
             stop_tokens: Vec::new(),
             stop_strings: Vec::new(),
             structure: None,
+            tools: None,
+            special_tokens: SpecialTokens::Keep,
         };
         assert_eq!(there_and_back(&every), every);
     }

@@ -139,6 +139,37 @@ pub struct nvllm_request_options {
     /// max_tokens may end it before the structure is complete. A completion that cannot continue ends with
     /// NVLLM_FINISH_ERROR. Needs a tokenizer.
     pub structure_kind: i32,
+    /// Must be 0.
+    pub reserved: u32,
+    /// Tools that the model may call: a JSON array of {"type": "function", "function": {"name", "description", "parameters"}}, as in the
+    /// OpenAI API, or of the inner objects, NUL-terminated UTF-8 of at most NVLLM_MAX_MESSAGES_BYTES. Default NULL. Where messages are
+    /// rendered with these options, as by nvllm_add_chat, the chat template gets them as "tools", unless its options have "tools". To
+    /// read the calls, set keep_special_tokens and use a nvllm_answer_parser. Needs a tokenizer.
+    pub tools: *const c_char,
+    /// The name of the tool that is called with NVLLM_TOOL_CHOICE_NAMED, NUL-terminated UTF-8. Default NULL.
+    pub tool_name: *const c_char,
+    /// NVLLM_TOOL_CHOICE_*: which of tools the completion calls. Default NVLLM_TOOL_CHOICE_AUTO.
+    pub tool_choice: i32,
+    /// 0 or 1: whether the completion may have more than one call. Default 1.
+    pub parallel_tool_calls: u32,
+    /// 0 or 1: whether the arguments of a call follow the schema of its tool; with 0 they are any JSON object. A tool with a "strict" of
+    /// its own decides for itself. Default 1.
+    pub strict_tools: u32,
+    /// 0 or 1: whether the text of outputs has special tokens, spelled out. A nvllm_answer_parser needs them. Default 0.
+    pub keep_special_tokens: u32,
+}
+
+/// Which tools a completion calls.
+#[repr(C)]
+pub enum nvllm_tool_choice {
+    /// The model decides.
+    NVLLM_TOOL_CHOICE_AUTO = 0,
+    /// None. The chat template gets no tools.
+    NVLLM_TOOL_CHOICE_NONE = 1,
+    /// At least one.
+    NVLLM_TOOL_CHOICE_REQUIRED = 2,
+    /// The one that tool_name names.
+    NVLLM_TOOL_CHOICE_NAMED = 3,
 }
 
 /// How the final hidden states of a prompt, after the model's last norm, become an embedding.

@@ -21,6 +21,7 @@ use os::lock::{Condvar, Mutex};
 use runner::{Due, ModelInfo, Peers};
 use std::sync::Arc;
 use std::time::Instant;
+use text::answer::Format;
 use text::chat_template::ChatTemplate;
 use text::structure::LateMasks;
 use text::tokenizer::Tokenizer;
@@ -32,6 +33,7 @@ pub struct EngineHandle {
     /// Seed of requests without one.
     seed: u64,
     chat_template: Option<ChatTemplate>,
+    answers: Result<Format>,
     default_params: SamplingParams,
     inbox: Mutex<Inbox>,
     /// That those who wait for work look again. Told only while a thread waits.
@@ -59,6 +61,8 @@ pub enum Waited {
 pub(super) struct TextFiles {
     pub tokenizer: Option<Arc<Tokenizer>>,
     pub chat_template: Option<ChatTemplate>,
+    /// How the model writes its answers; text alone if there is none.
+    pub answers: Option<Result<Format>>,
     pub generation: GenerationConfig,
 }
 
@@ -75,6 +79,7 @@ impl EngineHandle {
             max_queue: limits.max_queue,
             seed: limits.seed,
             chat_template: text.chat_template,
+            answers: text.answers.unwrap_or_else(|| Ok(Format::of_chat_template(""))),
             default_params: text.generation.params,
             inbox: Mutex::new(inbox),
             told: Condvar::new(),
@@ -314,6 +319,18 @@ impl EngineHandle {
     /// [`Error::NoChatTemplate`] when the model folder has none.
     pub fn chat_template(&self) -> Result<&ChatTemplate> {
         self.chat_template.as_ref().ok_or_else(|| Error::NoChatTemplate { named: Vec::new() })
+    }
+
+    /// How the model writes its answers: content, reasoning and tool calls.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ModelFile`] when the `response_template` of the model folder cannot be used.
+    pub fn answer_format(&self) -> Result<&Format> {
+        self.answers.as_ref().map_err(|error| match error {
+            Error::ModelFile { path, reason } => Error::ModelFile { path: path.clone(), reason: reason.clone() },
+            other => Error::Unsupported { what: other.to_string() },
+        })
     }
 
     /// Moves what a pass takes in from the inbox to the lists of the engine, which are empty.

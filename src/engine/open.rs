@@ -13,6 +13,7 @@ use runner::ModelInfo;
 use std::hash::{BuildHasher, RandomState};
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use text::answer::Format;
 use text::chat_template::ChatTemplate;
 use text::tokenizer::Tokenizer;
 
@@ -86,7 +87,12 @@ fn log_opened(options: &EngineOptions, info: &ModelInfo) {
 }
 
 fn open_text_files(source: &Source) -> Result<TextFiles> {
+    let answers = Format::open(source);
+    if let Err(refused) = &answers {
+        log(Level::Warn, format_args!("answers cannot be parsed: {refused}"));
+    }
     Ok(TextFiles {
+        answers: Some(answers),
         generation: GenerationConfig::open(source)?,
         tokenizer: Tokenizer::open(source)?.map(Arc::new),
         chat_template: ChatTemplate::open(source)?,

@@ -10,7 +10,9 @@ use compute::batch::MAX_LOGPROBS;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
+use text::answer::ToolUse;
 use text::structure::Structure;
+use text::tokenizer::SpecialTokens;
 
 /// The maximum number of completions per request.
 pub const COMPLETIONS_MAX: u32 = limits::COMPLETIONS as u32;
@@ -71,6 +73,10 @@ pub struct SamplingParams {
     pub stop_strings: Vec<String>,
     /// The schema, expression or grammar that constrains the text. Needs a tokenizer.
     pub structure: Option<Arc<Structure>>,
+    /// Tools that the answer may call. Needs a tokenizer.
+    pub tools: Option<Arc<ToolUse>>,
+    /// Whether the text has special tokens, spelled out.
+    pub special_tokens: SpecialTokens,
 }
 
 /// How EOS tokens are treated.
@@ -141,6 +147,8 @@ impl Default for SamplingParams {
             stop_tokens: Vec::new(),
             stop_strings: Vec::new(),
             structure: None,
+            tools: None,
+            special_tokens: SpecialTokens::Skip,
         }
     }
 }
@@ -174,6 +182,9 @@ impl SamplingParams {
             return Err(refusal("n", self.completions, "1 with pooling"));
         }
         self.check_beams()?;
+        if let Some(tools) = &self.tools {
+            tools.check()?;
+        }
         if self.stop_strings.iter().any(String::is_empty) {
             return Err(refusal("stop", "an empty string", "strings of at least one character"));
         }

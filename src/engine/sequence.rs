@@ -176,7 +176,8 @@ impl Sequence {
         let request = &*self.request;
         self.tokens.extend_from_slice(&request.prompt);
         self.sampler.begin(request);
-        self.detokenizer = Detokenizer::new(request.options.stop_strings.clone());
+        self.detokenizer =
+            Detokenizer::new(request.options.stop_strings.clone(), request.options.params.special_tokens);
         self.matcher = request.matcher.clone().map(|opening| Box::new(Follower::new(opening)));
     }
 

@@ -14,6 +14,7 @@ use base::error::{Error, Result};
 use base::log::{Level, log};
 use runner::ModelInfo;
 use std::sync::Arc;
+use text::answer::ToolChoice;
 use text::structure::{LateMasks, Opening, Structures};
 use text::tokenizer::{AddedTokens, Encoding, SpecialTokens, SpelledTokens, Tokenizer};
 
@@ -92,8 +93,11 @@ impl RequestValidator {
             let wanted = "0 where enable_prefix_cache is 0";
             return Err(Error::Option { field: "pin_prompt", value: "1".to_owned(), wanted });
         }
-        if !params.stop_strings.is_empty() {
+        if !params.stop_strings.is_empty() || params.tools.is_some() {
             self.tokenizer()?;
+        }
+        if let Some(ToolChoice::Required | ToolChoice::Named(_)) = params.tools.as_ref().map(|tools| &tools.choice) {
+            return Err(Error::Unsupported { what: "tool_choice: only auto and none".to_owned() });
         }
         Ok(options)
     }

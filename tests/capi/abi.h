@@ -79,7 +79,7 @@ FIELD(nvllm_model_file, descriptor, 32)
 FIELD(nvllm_model_file, offset, 40)
 FIELD(nvllm_model_file, size, 48)
 
-SIZE(nvllm_request_options, 200)
+SIZE(nvllm_request_options, 232)
 FIELD(nvllm_request_options, struct_size, 0)
 FIELD(nvllm_request_options, tag, 8)
 FIELD(nvllm_request_options, max_tokens, 16)
@@ -114,6 +114,13 @@ FIELD(nvllm_request_options, num_prompt_logprobs, 176)
 FIELD(nvllm_request_options, early_stopping, 180)
 FIELD(nvllm_request_options, structure, 184)
 FIELD(nvllm_request_options, structure_kind, 192)
+FIELD(nvllm_request_options, reserved, 196)
+FIELD(nvllm_request_options, tools, 200)
+FIELD(nvllm_request_options, tool_name, 208)
+FIELD(nvllm_request_options, tool_choice, 216)
+FIELD(nvllm_request_options, parallel_tool_calls, 220)
+FIELD(nvllm_request_options, strict_tools, 224)
+FIELD(nvllm_request_options, keep_special_tokens, 228)
 
 SIZE(nvllm_message, 16)
 FIELD(nvllm_message, role, 0)
@@ -179,6 +186,12 @@ FIELD(nvllm_prompt, messages, 40)
 FIELD(nvllm_prompt, num_messages, 48)
 FIELD(nvllm_prompt, template_options, 56)
 FIELD(nvllm_prompt, options, 64)
+
+SIZE(nvllm_answer_event, 24)
+FIELD(nvllm_answer_event, kind, 0)
+FIELD(nvllm_answer_event, call_index, 4)
+FIELD(nvllm_answer_event, text, 8)
+FIELD(nvllm_answer_event, text_len, 16)
 
 SIZE(nvllm_stats, 128)
 FIELD(nvllm_stats, struct_size, 0)
@@ -279,6 +292,11 @@ VALUE(NVLLM_STRUCTURE_JSON_SCHEMA, 1)
 VALUE(NVLLM_STRUCTURE_REGEX, 2)
 VALUE(NVLLM_STRUCTURE_LARK, 3)
 
+VALUE(NVLLM_TOOL_CHOICE_AUTO, 0)
+VALUE(NVLLM_TOOL_CHOICE_NONE, 1)
+VALUE(NVLLM_TOOL_CHOICE_REQUIRED, 2)
+VALUE(NVLLM_TOOL_CHOICE_NAMED, 3)
+
 VALUE(NVLLM_FINISH_NONE, 0)
 VALUE(NVLLM_FINISH_STOP, 1)
 VALUE(NVLLM_FINISH_LENGTH, 2)
@@ -288,6 +306,13 @@ VALUE(NVLLM_FINISH_EXPIRED, 5)
 
 VALUE(NVLLM_TOKENIZE_ADD_SPECIAL, 1)
 VALUE(NVLLM_TOKENIZE_PARSE_SPECIAL, 2)
+
+VALUE(NVLLM_ANSWER_CONTENT, 1)
+VALUE(NVLLM_ANSWER_REASONING, 2)
+VALUE(NVLLM_ANSWER_TOOL_CALL_BEGIN, 3)
+VALUE(NVLLM_ANSWER_TOOL_CALL_ARGUMENTS, 4)
+VALUE(NVLLM_ANSWER_TOOL_CALL_END, 5)
+VALUE(NVLLM_ANSWER_TOOL_CALL_BROKEN, 6)
 
 const char *nvllm_status_name(nvllm_status);
 const char *nvllm_version(void);
@@ -340,6 +365,11 @@ nvllm_status nvllm_fork(nvllm_engine *, uint64_t, uint32_t, const nvllm_request_
 nvllm_status nvllm_tokenize(const nvllm_engine *, const char *, size_t, uint32_t, uint32_t *, size_t, size_t *, nvllm_error *);
 nvllm_status nvllm_detokenize(const nvllm_engine *, const uint32_t *, size_t, uint32_t, char *, size_t, size_t *, nvllm_error *);
 nvllm_status nvllm_apply_chat_template(const nvllm_engine *, const char *, size_t, const char *, size_t, char *, size_t, size_t *, nvllm_error *);
+nvllm_status nvllm_answer_parser_new(const nvllm_engine *, const char *, size_t, const char *, nvllm_answer_parser **, nvllm_error *);
+nvllm_status nvllm_answer_parser_feed(nvllm_answer_parser *, const char *, size_t, const nvllm_answer_event **, size_t *, nvllm_error *);
+nvllm_status nvllm_answer_parser_finish(nvllm_answer_parser *, const nvllm_answer_event **, size_t *, nvllm_error *);
+nvllm_status nvllm_answer_parser_message(const nvllm_answer_parser *, char *, size_t, size_t *, nvllm_error *);
+void nvllm_answer_parser_free(nvllm_answer_parser *);
 void nvllm_stats_init(nvllm_stats *, size_t);
 nvllm_status nvllm_get_stats(const nvllm_engine *, nvllm_stats *, nvllm_error *);
 nvllm_status nvllm_metrics_text(const nvllm_engine *, char *, size_t, size_t *, nvllm_error *);

@@ -20,7 +20,7 @@ refused() {
 }
 refused "a field of another type" 's/^  float top_p;/  double top_p;/' 'FIELD(nvllm_request_options, top_p, 28)'
 refused "a field that is gone" '/^  float top_p;/d' 'nvllm_request_options shrank'
-refused "a field in the padding of an older struct" 's/^} nvllm_request_options;/  uint32_t added;\n&/' 'in the padding'
+refused "a field in the padding of an older struct" 's/^} nvllm_output;/  uint32_t added;\n&/' 'in the padding'
 refused "another parameter" 's/uint64_t budget_us/uint32_t budget_us/' 'nvllm_step(nvllm_engine \*, uint64_t,'
 refused "a function that is gone" 's/nvllm_status nvllm_cancel(/nvllm_status nvllm_stop(/' 'nvllm_cancel(nvllm_engine'
 refused "another value" 's/NVLLM_ERR_BUSY = -3/NVLLM_ERR_BUSY = -30/' 'VALUE(NVLLM_ERR_BUSY, -3)'

@@ -41,6 +41,7 @@ static void null_pointers(void) {
   REFUSED("options_json", nvllm_apply_chat_template(engine, "[]", 2, NULL, 1, NULL, 0, &needed, &error));
   REFUSED("text", nvllm_apply_chat_template(engine, "[]", 2, NULL, 0, NULL, 1, &needed, &error));
   REFUSED("needed", nvllm_apply_chat_template(engine, "[]", 2, NULL, 0, NULL, 0, NULL, &error));
+  REFUSED("parser", nvllm_answer_parser_new(engine, NULL, 0, NULL, NULL, &error));
   REFUSED("tokens", nvllm_save_prefix(engine, NULL, 1, 0, NULL, 0, &needed, NULL, &error));
   REFUSED("buffer", nvllm_save_prefix(engine, &token, 1, 0, NULL, 1, &needed, NULL, &error));
   REFUSED("needed", nvllm_save_prefix(engine, &token, 1, 0, NULL, 0, NULL, NULL, &error));

@@ -42,14 +42,14 @@ static inline const char *model_folder(int argc, char **argv) {
 }
 
 /* A small engine: few threads and blocks, so that valgrind stays quick. Exits when it cannot be opened. */
-static inline nvllm_engine *open_engine(const char *folder) {
+static inline nvllm_engine *open_engine_for(const char *folder, uint32_t max_model_len) {
   nvllm_error error;
   nvllm_engine *engine = NULL;
   nvllm_engine_config config;
   nvllm_engine_config_init(&config, sizeof config);
   config.model_path = folder;
   config.num_threads = 2;
-  config.max_model_len = 256;
+  config.max_model_len = max_model_len;
   config.max_num_seqs = 16;
   config.max_batched_tokens = 64;
   config.kv_block_size = 16;
@@ -61,6 +61,8 @@ static inline nvllm_engine *open_engine(const char *folder) {
   }
   return engine;
 }
+
+static inline nvllm_engine *open_engine(const char *folder) { return open_engine_for(folder, 256); }
 
 static inline nvllm_request_options options_of(uint32_t max_tokens) {
   nvllm_request_options options;

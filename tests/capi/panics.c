@@ -73,6 +73,12 @@ static nvllm_status call_detokenize(void) {
   size_t needed = 0;
   return nvllm_detokenize(engine, &token, 1, 0, NULL, 0, &needed, &error);
 }
+static nvllm_status call_answer_parser_new(void) {
+  nvllm_answer_parser *parser = NULL;
+  nvllm_status status = nvllm_answer_parser_new(engine, NULL, 0, NULL, &parser, &error);
+  CHECK(parser == NULL, "a parser was stored");
+  return status;
+}
 static nvllm_status call_apply_chat_template(void) {
   size_t needed = 0;
   return nvllm_apply_chat_template(engine, "[]", 2, NULL, 0, NULL, 0, &needed, &error);
@@ -124,6 +130,7 @@ static const struct {
     {"nvllm_tokenize", call_tokenize},
     {"nvllm_detokenize", call_detokenize},
     {"nvllm_apply_chat_template", call_apply_chat_template},
+    {"nvllm_answer_parser_new", call_answer_parser_new},
     {"nvllm_get_stats", call_get_stats},
     {"nvllm_metrics_text", call_metrics_text},
     {"nvllm_reset_prefix_cache", call_reset_prefix_cache},

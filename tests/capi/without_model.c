@@ -208,6 +208,7 @@ static void handles_may_be_null(void) {
   uint64_t id = 0;
   nvllm_engine_free(NULL);
   nvllm_result_free(NULL);
+  nvllm_answer_parser_free(NULL);
   CHECK(nvllm_result_count(NULL) == 0, "no results");
   CHECK(nvllm_is_finished(NULL) == 1, "nothing to do");
 #define NO_ENGINE(...)                                                                       \
@@ -233,6 +234,8 @@ static void handles_may_be_null(void) {
   NO_ENGINE(nvllm_tokenize(NULL, "a", 1, 0, NULL, 0, &needed, &error));
   NO_ENGINE(nvllm_detokenize(NULL, &token, 1, 0, NULL, 0, &needed, &error));
   NO_ENGINE(nvllm_apply_chat_template(NULL, "[]", 2, NULL, 0, NULL, 0, &needed, &error));
+  nvllm_answer_parser *parser = NULL;
+  NO_ENGINE(nvllm_answer_parser_new(NULL, NULL, 0, NULL, &parser, &error));
   NO_ENGINE(nvllm_reset_prefix_cache(NULL, &error));
   NO_ENGINE(nvllm_trim(NULL, NULL, &error));
   NO_ENGINE(nvllm_save_prefix(NULL, &token, 1, 0, NULL, 0, &needed, NULL, &error));

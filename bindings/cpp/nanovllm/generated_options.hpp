@@ -62,6 +62,14 @@ enum class structure : int32_t {
   lark = NVLLM_STRUCTURE_LARK,
 };
 
+/// Which tools a completion calls.
+enum class tool_choice : int32_t {
+  automatic = NVLLM_TOOL_CHOICE_AUTO,
+  none = NVLLM_TOOL_CHOICE_NONE,
+  required = NVLLM_TOOL_CHOICE_REQUIRED,
+  named = NVLLM_TOOL_CHOICE_NAMED,
+};
+
 /// nvllm_engine_config: what is not set has the library's default, and model_path has none.
 struct engine_options {
   /// Path of the model: a folder in the layout of Hugging Face, or a GGUF file, of which the first part is given if it
@@ -240,6 +248,22 @@ struct request_options {
   /// generates nothing, and its only output has the embedding and NVLLM_FINISH_STOP; n must be 1, beam_width must be 0,
   /// and options of generation are ignored.
   std::optional<nvllm::pooling> pooling = {};
+  /// Tools that the model may call: a JSON array of {"type": "function", "function": {"name", "description",
+  /// "parameters"}}, as in the OpenAI API, or of the inner objects, at most NVLLM_MAX_MESSAGES_BYTES. Where messages
+  /// are rendered with these options, as by nvllm_add_chat, the chat template gets them as "tools", unless its options
+  /// have "tools". To read the calls, set keep_special_tokens and use a nvllm_answer_parser. Needs a tokenizer.
+  std::string tools = {};
+  /// The name of the tool that is called with NVLLM_TOOL_CHOICE_NAMED.
+  std::string tool_name = {};
+  /// NVLLM_TOOL_CHOICE_*: which of tools the completion calls. Default NVLLM_TOOL_CHOICE_AUTO.
+  std::optional<nvllm::tool_choice> tool_choice = {};
+  /// Whether the completion may have more than one call. Default true.
+  std::optional<bool> parallel_tool_calls = {};
+  /// Whether the arguments of a call follow the schema of its tool; with 0 they are any JSON object. A tool with a
+  /// "strict" of its own decides for itself. Default true.
+  std::optional<bool> strict_tools = {};
+  /// Whether the text of outputs has special tokens, spelled out. A nvllm_answer_parser needs them. Default false.
+  std::optional<bool> keep_special_tokens = {};
 };
 
 namespace detail {
@@ -298,6 +322,10 @@ inline void assign_scalars(nvllm_request_options& native, const request_options&
   assign(native.pin_prompt, options.pin_prompt);
   assign(native.structure_kind, options.structure_kind);
   assign(native.pooling, options.pooling);
+  assign(native.tool_choice, options.tool_choice);
+  assign(native.parallel_tool_calls, options.parallel_tool_calls);
+  assign(native.strict_tools, options.strict_tools);
+  assign(native.keep_special_tokens, options.keep_special_tokens);
 }
 
 /// The numbers of `native`, each set. Texts and lists stay empty.
@@ -328,6 +356,10 @@ inline request_options scalars_of(const nvllm_request_options& native) {
   read(options.pin_prompt, native.pin_prompt);
   read(options.structure_kind, native.structure_kind);
   read(options.pooling, native.pooling);
+  read(options.tool_choice, native.tool_choice);
+  read(options.parallel_tool_calls, native.parallel_tool_calls);
+  read(options.strict_tools, native.strict_tools);
+  read(options.keep_special_tokens, native.keep_special_tokens);
   return options;
 }
 

@@ -221,6 +221,19 @@ namespace Nanovllm
         Lark = 3,
     }
 
+    /// <summary>Which tools a completion calls.</summary>
+    public enum ToolChoice
+    {
+        /// <summary>The model decides.</summary>
+        Auto = 0,
+        /// <summary>None. The chat template gets no tools.</summary>
+        None = 1,
+        /// <summary>At least one.</summary>
+        Required = 2,
+        /// <summary>The one that ToolName names.</summary>
+        Named = 3,
+    }
+
     /// <summary>Why a completion ended.</summary>
     public enum Finish
     {
@@ -249,6 +262,26 @@ namespace Nanovllm
         /// spells it out. Without this flag the spelling stays text, so that a user's text cannot forge a turn, and
         /// nvllm_detokenize omits special tokens.</summary>
         ParseSpecial = 2,
+    }
+
+    /// <summary>Kinds of events.</summary>
+    public enum AnswerEventKind
+    {
+        /// <summary>A further piece of the content, which is for the user.</summary>
+        Content = 1,
+        /// <summary>A further piece of the reasoning.</summary>
+        Reasoning = 2,
+        /// <summary>A tool call begins. The text is the name of the tool.</summary>
+        ToolCallBegin = 3,
+        /// <summary>A further piece of the arguments of a call. All pieces of one call together are a JSON
+        /// object.</summary>
+        ToolCallArguments = 4,
+        /// <summary>A tool call is complete. The text is the id that the model gave to it, in most cases
+        /// none.</summary>
+        ToolCallEnd = 5,
+        /// <summary>A call that has begun cannot be read, and is none. The text says why. What the model has written
+        /// follows as content.</summary>
+        ToolCallBroken = 6,
     }
 
     [StructLayout(LayoutKind.Sequential)]
@@ -407,6 +440,13 @@ namespace Nanovllm
         internal uint early_stopping;
         internal byte* structure;
         internal int structure_kind;
+        internal uint reserved;
+        internal byte* tools;
+        internal byte* tool_name;
+        internal int tool_choice;
+        internal uint parallel_tool_calls;
+        internal uint strict_tools;
+        internal uint keep_special_tokens;
     }
 
     [StructLayout(LayoutKind.Sequential)]
@@ -508,6 +548,15 @@ namespace Nanovllm
         internal UIntPtr num_messages;
         internal byte* template_options;
         internal nvllm_request_options* options;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
+    internal unsafe struct nvllm_answer_event
+    {
+        internal int kind;
+        internal uint call_index;
+        internal byte* text;
+        internal UIntPtr text_len;
     }
 
     /// <summary>As nvllm_stats of the C API.</summary>
@@ -716,6 +765,21 @@ namespace Nanovllm
 
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl)]
         internal static extern int nvllm_apply_chat_template(EngineHandle engine, byte* messages_json, UIntPtr messages_len, byte* options_json, UIntPtr options_len, byte* text, UIntPtr capacity, UIntPtr* needed, nvllm_error* error);
+
+        [DllImport(Library, CallingConvention = CallingConvention.Cdecl)]
+        internal static extern int nvllm_answer_parser_new(EngineHandle engine, byte* prompt, UIntPtr prompt_len, byte* tools, IntPtr* parser, nvllm_error* error);
+
+        [DllImport(Library, CallingConvention = CallingConvention.Cdecl)]
+        internal static extern int nvllm_answer_parser_feed(IntPtr parser, byte* text, UIntPtr text_len, nvllm_answer_event** events, UIntPtr* num_events, nvllm_error* error);
+
+        [DllImport(Library, CallingConvention = CallingConvention.Cdecl)]
+        internal static extern int nvllm_answer_parser_finish(IntPtr parser, nvllm_answer_event** events, UIntPtr* num_events, nvllm_error* error);
+
+        [DllImport(Library, CallingConvention = CallingConvention.Cdecl)]
+        internal static extern int nvllm_answer_parser_message(IntPtr parser, byte* text, UIntPtr capacity, UIntPtr* needed, nvllm_error* error);
+
+        [DllImport(Library, CallingConvention = CallingConvention.Cdecl)]
+        internal static extern void nvllm_answer_parser_free(IntPtr parser);
 
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl)]
         internal static extern void nvllm_stats_init(Stats* stats, UIntPtr struct_size);
@@ -938,6 +1002,26 @@ namespace Nanovllm
         /// stop tokens and MaxTokens may end it before the structure is complete. A completion that cannot continue
         /// ends with Finish.Error. Needs a tokenizer.</summary>
         public StructureKind? StructureKind { get; set; }
+        /// <summary>Must be 0.</summary>
+        public uint? Reserved { get; set; }
+        /// <summary>Tools that the model may call: a JSON array of {"type": "function", "function": {"name",
+        /// "description", "parameters"}}, as in the OpenAI API, or of the inner objects, at most
+        /// NVLLM_MAX_MESSAGES_BYTES. Where messages are rendered with these options, as by nvllm_add_chat, the chat
+        /// template gets them as "tools", unless its options have "tools". To read the calls, set KeepSpecialTokens and
+        /// use a nvllm_answer_parser. Needs a tokenizer.</summary>
+        public string Tools { get; set; }
+        /// <summary>The name of the tool that is called with ToolChoice.Named.</summary>
+        public string ToolName { get; set; }
+        /// <summary>Which of tools the completion calls. Default ToolChoice.Auto.</summary>
+        public ToolChoice? ToolChoice { get; set; }
+        /// <summary>Whether the completion may have more than one call. Default true.</summary>
+        public bool? ParallelToolCalls { get; set; }
+        /// <summary>Whether the arguments of a call follow the schema of its tool; with 0 they are any JSON object. A
+        /// tool with a "strict" of its own decides for itself. Default true.</summary>
+        public bool? StrictTools { get; set; }
+        /// <summary>Whether the text of outputs has special tokens, spelled out. A nvllm_answer_parser needs them.
+        /// Default false.</summary>
+        public bool? KeepSpecialTokens { get; set; }
 
         unsafe void Assign(nvllm_request_options* native, Borrowed memory)
         {
@@ -971,6 +1055,13 @@ namespace Nanovllm
             if (EarlyStopping.HasValue) native->early_stopping = (uint)EarlyStopping.Value;
             if (Structure != null) native->structure = memory.Text(Structure, "Structure");
             if (StructureKind.HasValue) native->structure_kind = (int)StructureKind.Value;
+            if (Reserved.HasValue) native->reserved = Reserved.Value;
+            if (Tools != null) native->tools = memory.Text(Tools, "Tools");
+            if (ToolName != null) native->tool_name = memory.Text(ToolName, "ToolName");
+            if (ToolChoice.HasValue) native->tool_choice = (int)ToolChoice.Value;
+            if (ParallelToolCalls.HasValue) native->parallel_tool_calls = ParallelToolCalls.Value ? 1u : 0u;
+            if (StrictTools.HasValue) native->strict_tools = StrictTools.Value ? 1u : 0u;
+            if (KeepSpecialTokens.HasValue) native->keep_special_tokens = KeepSpecialTokens.Value ? 1u : 0u;
         }
 
         internal unsafe void Read(nvllm_request_options* native)
@@ -1000,6 +1091,10 @@ namespace Nanovllm
             NumPromptLogprobs = native->num_prompt_logprobs;
             EarlyStopping = (EarlyStopping)native->early_stopping;
             StructureKind = (StructureKind)native->structure_kind;
+            ToolChoice = (ToolChoice)native->tool_choice;
+            ParallelToolCalls = native->parallel_tool_calls != 0;
+            StrictTools = native->strict_tools != 0;
+            KeepSpecialTokens = native->keep_special_tokens != 0;
         }
     }
 }

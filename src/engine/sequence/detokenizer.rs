@@ -7,12 +7,13 @@ use crate::sampling_params::StopToken;
 use crate::stop_strings::{Complete, StopSet, StopStrings};
 use base::TokenId;
 use std::sync::Arc;
-use text::tokenizer::{TextStream, Tokenizer};
+use text::tokenizer::{SpecialTokens, TextStream, Tokenizer};
 
 /// Turns the tokens of one completion into text.
-#[derive(Default)]
 pub struct Detokenizer {
     stream: TextStream,
+    /// Whether special tokens are spelled out.
+    special: SpecialTokens,
     /// `None` without stop strings.
     stop_strings: Option<StopStrings>,
 }
@@ -26,19 +27,26 @@ pub struct StopRule {
     pub kept: StopToken,
 }
 
+impl Default for Detokenizer {
+    /// That of a completion that has not begun.
+    fn default() -> Detokenizer {
+        Detokenizer { stream: TextStream::default(), special: SpecialTokens::Skip, stop_strings: None }
+    }
+}
+
 impl Detokenizer {
     /// The text of a completion, which continues the prompt.
-    pub fn new(stop_strings: Option<Arc<StopSet>>) -> Detokenizer {
-        Detokenizer { stream: TextStream::continuing(), stop_strings: stop_strings.map(StopStrings::new) }
+    pub fn new(stop_strings: Option<Arc<StopSet>>, special: SpecialTokens) -> Detokenizer {
+        Detokenizer { stream: TextStream::continuing(), special, stop_strings: stop_strings.map(StopStrings::new) }
     }
 
     /// Appends the text of `token` to `out`; returns whether a stop string ends the text.
     pub fn push(&mut self, tokenizer: &Tokenizer, token: TokenId, rule: StopRule, out: &mut String) -> bool {
         let Some(stops) = &mut self.stop_strings else {
-            self.stream.push(tokenizer, token, out);
+            self.stream.push_as(tokenizer, token, self.special, out);
             return false;
         };
-        self.stream.push(tokenizer, token, stops.text());
+        self.stream.push_as(tokenizer, token, self.special, stops.text());
         stops.search(rule.complete, rule.kept, out)
     }
 

@@ -21,15 +21,17 @@ mod pattern;
 mod region;
 mod response_template;
 mod sink;
+mod tools;
 mod typed;
 mod value;
 
 pub use parser::AnswerParser;
+pub use tools::{ParallelCalls, Tool, ToolChoice, ToolList, ToolSchemas, ToolUse};
 
 use base::error::{Error, Result};
 use formats::source::{DEFAULT_TEMPLATE, Source};
 use region::Grammar;
-use serde_json::{Map, Value as Json};
+use serde_json::{Map, Value as Json, json};
 use std::sync::Arc;
 
 /// How a model writes its answers. Cheap to clone; may be used from any thread.
@@ -143,6 +145,32 @@ pub struct Message {
     /// With a `response_template`: the message as transformers returns it. There, content that follows other content replaces it;
     /// `content` above has both.
     pub fields: Map<String, Json>,
+}
+
+impl Message {
+    /// The message as a chat template takes it: `role`, `content`, and where there are some `reasoning_content` and `tool_calls`.
+    /// Arguments are objects.
+    pub fn to_chat_message(&self) -> Json {
+        let call = |call: &ToolCall| {
+            let mut json = Map::new();
+            json.insert("type".to_string(), "function".into());
+            if let Some(id) = &call.id {
+                json.insert("id".to_string(), id.as_str().into());
+            }
+            json.insert("function".to_string(), json!({"name": call.name, "arguments": call.arguments}));
+            Json::Object(json)
+        };
+        let mut message = Map::new();
+        message.insert("role".to_string(), "assistant".into());
+        message.insert("content".to_string(), self.content.as_str().into());
+        if !self.reasoning.is_empty() {
+            message.insert("reasoning_content".to_string(), self.reasoning.as_str().into());
+        }
+        if !self.tool_calls.is_empty() {
+            message.insert("tool_calls".to_string(), self.tool_calls.iter().map(call).collect());
+        }
+        Json::Object(message)
+    }
 }
 
 /// A tool call.

@@ -219,6 +219,11 @@ impl AnswerParser {
         self.sink.take_events()
     }
 
+    /// The message so far: what events were handed out for, and the calls that are complete.
+    pub fn message(&self) -> Message {
+        self.sink.message()
+    }
+
     /// The answer ends. Returns the last events and the message.
     pub fn finish(mut self) -> (Vec<Event>, Message) {
         self.run(true);

@@ -239,6 +239,17 @@ impl Sink {
         self.malformed.push(Malformed { text: text.to_string(), reason });
     }
 
+    /// The message of the events that were handed out.
+    pub(super) fn message(&self) -> Message {
+        Message {
+            content: self.content.whole.clone(),
+            reasoning: self.reasoning.whole.clone(),
+            tool_calls: self.calls.clone(),
+            malformed: self.malformed.clone(),
+            fields: self.fields.clone(),
+        }
+    }
+
     /// The message. Hands out what was held back.
     pub(super) fn end(mut self) -> (Vec<Event>, Message) {
         let held = self.content.end();

@@ -44,7 +44,7 @@ impl TextStream {
     }
 
     /// The same, with a choice about special tokens.
-    pub(super) fn push_as(&mut self, tokenizer: &Tokenizer, token: TokenId, special: SpecialTokens, out: &mut String) {
+    pub fn push_as(&mut self, tokenizer: &Tokenizer, token: TokenId, special: SpecialTokens, out: &mut String) {
         if special == SpecialTokens::Skip && tokenizer.table.is_special(token) {
             return;
         }

@@ -232,6 +232,19 @@ class StructureKind(Name):
     LARK = "lark", 3
 
 
+class ToolChoice(Name):
+    """Which tools a completion calls."""
+
+    #: The model decides.
+    AUTO = "auto", 0
+    #: None. The chat template gets no tools.
+    NONE = "none", 1
+    #: At least one.
+    REQUIRED = "required", 2
+    #: The one that tool_name names.
+    NAMED = "named", 3
+
+
 class Finish(Name):
     """Why a completion ended."""
 
@@ -258,6 +271,24 @@ class TokenizeFlags(IntEnum):
     #: this flag the spelling stays text, so that a user's text cannot forge a turn, and nvllm_detokenize omits special
     #: tokens.
     PARSE_SPECIAL = 2
+
+
+class AnswerEventKind(Name):
+    """Kinds of events."""
+
+    #: A further piece of the content, which is for the user.
+    CONTENT = "content", 1
+    #: A further piece of the reasoning.
+    REASONING = "reasoning", 2
+    #: A tool call begins. The text is the name of the tool.
+    TOOL_CALL_BEGIN = "tool_call_begin", 3
+    #: A further piece of the arguments of a call. All pieces of one call together are a JSON object.
+    TOOL_CALL_ARGUMENTS = "tool_call_arguments", 4
+    #: A tool call is complete. The text is the id that the model gave to it, in most cases none.
+    TOOL_CALL_END = "tool_call_end", 5
+    #: A call that has begun cannot be read, and is none. The text says why. What the model has written follows as
+    #: content.
+    TOOL_CALL_BROKEN = "tool_call_broken", 6
 
 nvllm_log_fn = CFUNCTYPE(None, c_int32, c_char_p, c_size_t, c_void_p)
 nvllm_progress_fn = CFUNCTYPE(c_int32, c_float, c_void_p)
@@ -388,6 +419,13 @@ class nvllm_request_options(Structure):
         ("early_stopping", c_uint32),
         ("structure", c_char_p),
         ("structure_kind", c_int32),
+        ("reserved", c_uint32),
+        ("tools", c_char_p),
+        ("tool_name", c_char_p),
+        ("tool_choice", c_int32),
+        ("parallel_tool_calls", c_uint32),
+        ("strict_tools", c_uint32),
+        ("keep_special_tokens", c_uint32),
     ]
 
 
@@ -471,6 +509,15 @@ class nvllm_prompt(Structure):
     ]
 
 
+class nvllm_answer_event(Structure):
+    _fields_ = [
+        ("kind", c_int32),
+        ("call_index", c_uint32),
+        ("text", POINTER(c_char)),
+        ("text_len", c_size_t),
+    ]
+
+
 class nvllm_stats(Structure):
     _fields_ = [
         ("struct_size", c_size_t),
@@ -546,6 +593,11 @@ FUNCTIONS = [
     ("nvllm_tokenize", c_int32, [c_void_p, c_char_p, c_size_t, c_uint32, POINTER(c_uint32), c_size_t, POINTER(c_size_t), POINTER(nvllm_error)]),
     ("nvllm_detokenize", c_int32, [c_void_p, POINTER(c_uint32), c_size_t, c_uint32, c_char_p, c_size_t, POINTER(c_size_t), POINTER(nvllm_error)]),
     ("nvllm_apply_chat_template", c_int32, [c_void_p, c_char_p, c_size_t, c_char_p, c_size_t, c_char_p, c_size_t, POINTER(c_size_t), POINTER(nvllm_error)]),
+    ("nvllm_answer_parser_new", c_int32, [c_void_p, c_char_p, c_size_t, c_char_p, POINTER(c_void_p), POINTER(nvllm_error)]),
+    ("nvllm_answer_parser_feed", c_int32, [c_void_p, c_char_p, c_size_t, POINTER(POINTER(nvllm_answer_event)), POINTER(c_size_t), POINTER(nvllm_error)]),
+    ("nvllm_answer_parser_finish", c_int32, [c_void_p, POINTER(POINTER(nvllm_answer_event)), POINTER(c_size_t), POINTER(nvllm_error)]),
+    ("nvllm_answer_parser_message", c_int32, [c_void_p, c_char_p, c_size_t, POINTER(c_size_t), POINTER(nvllm_error)]),
+    ("nvllm_answer_parser_free", None, [c_void_p]),
     ("nvllm_stats_init", None, [POINTER(nvllm_stats), c_size_t]),
     ("nvllm_get_stats", c_int32, [c_void_p, POINTER(nvllm_stats), POINTER(nvllm_error)]),
     ("nvllm_metrics_text", c_int32, [c_void_p, c_char_p, c_size_t, POINTER(c_size_t), POINTER(nvllm_error)]),
@@ -721,3 +773,21 @@ class RequestOptions(TypedDict, total=False):
     #: stop tokens and max_tokens may end it before the structure is complete. A completion that cannot continue ends
     #: with NVLLM_FINISH_ERROR. Needs a tokenizer.
     structure_kind: StructureKind | str | None
+    #: Must be 0.
+    reserved: int | None
+    #: Tools that the model may call: a JSON array of {"type": "function", "function": {"name", "description",
+    #: "parameters"}}, as in the OpenAI API, or of the inner objects, at most NVLLM_MAX_MESSAGES_BYTES. Where messages
+    #: are rendered with these options, as by nvllm_add_chat, the chat template gets them as "tools", unless its options
+    #: have "tools". To read the calls, set keep_special_tokens and use a nvllm_answer_parser. Needs a tokenizer.
+    tools: str | None
+    #: The name of the tool that is called with NVLLM_TOOL_CHOICE_NAMED.
+    tool_name: str | None
+    #: NVLLM_TOOL_CHOICE_*: which of tools the completion calls. Default NVLLM_TOOL_CHOICE_AUTO.
+    tool_choice: ToolChoice | str | None
+    #: 0 or 1: whether the completion may have more than one call. Default 1.
+    parallel_tool_calls: bool | None
+    #: 0 or 1: whether the arguments of a call follow the schema of its tool; with 0 they are any JSON object. A tool
+    #: with a "strict" of its own decides for itself. Default 1.
+    strict_tools: bool | None
+    #: 0 or 1: whether the text of outputs has special tokens, spelled out. A nvllm_answer_parser needs them. Default 0.
+    keep_special_tokens: bool | None

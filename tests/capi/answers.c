@@ -1,0 +1,274 @@
+/* Answers: what a model writes becomes content, reasoning and tool calls, in any pieces, and what is refused. */
+#include "check.h"
+
+static nvllm_engine *engine;
+static nvllm_error error;
+
+static const char tools[] =
+    "[{\"type\": \"function\", \"function\": {\"name\": \"give_item\", \"description\": \"Gives an item.\", \"parameters\":"
+    " {\"type\": \"object\", \"properties\": {\"item\": {\"type\": \"string\"}, \"count\": {\"type\": \"integer\"}}}}}]";
+
+static const char answer[] =
+    "<think>\nThey want a sword.\n</think>\n\nHere you are.\n<tool_call>\n{\"name\": \"give_item\", \"arguments\": "
+    "{\"item\": \"sword \\\"of\\\" \xc3\xa9lan\", \"count\": 1}}\n</tool_call>\n<tool_call>\n{\"name\": \"give_item\", \"arguments\": {}}\n"
+    "</tool_call>";
+
+#define REFUSED(wanted, word, ...)                                                                     \
+  do {                                                                                                 \
+    error.message[0] = '\0';                                                                           \
+    CHECK_STATUS((wanted), (__VA_ARGS__), &error, #__VA_ARGS__);                                       \
+    CHECK(strstr(error.message, (word)) != NULL, "%s: no '%s' in: %s", #__VA_ARGS__, (word), error.message); \
+  } while (0)
+
+/* All events, one line each; pieces of one text are joined. */
+static char seen[4096];
+static int32_t last_kind;
+
+static void note(const nvllm_answer_event *events, size_t count) {
+  static const char *const names[] = {"", "content", "reasoning", "begin", "arguments", "end", "broken"};
+  for (size_t i = 0; i < count; i++) {
+    const nvllm_answer_event *event = &events[i];
+    size_t len = strlen(seen);
+    CHECK(event->kind >= NVLLM_ANSWER_CONTENT && event->kind <= NVLLM_ANSWER_TOOL_CALL_BROKEN, "kind %d", (int)event->kind);
+    CHECK(strlen(event->text) == event->text_len, "a NUL after %zu bytes", event->text_len);
+    if (event->kind == last_kind && event->kind != NVLLM_ANSWER_TOOL_CALL_BEGIN) {
+      snprintf(seen + len, sizeof seen - len, "%s", event->text);
+    } else {
+      snprintf(seen + len, sizeof seen - len, "\n%s %u: %s", names[event->kind], (unsigned)event->call_index, event->text);
+    }
+    last_kind = event->kind;
+  }
+}
+
+static nvllm_answer_parser *parser_after(const char *prompt) {
+  nvllm_answer_parser *parser = NULL;
+  seen[0] = '\0';
+  last_kind = 0;
+  CHECK_STATUS(NVLLM_OK, nvllm_answer_parser_new(engine, prompt, prompt != NULL ? strlen(prompt) : 0, tools, &parser, &error), &error, "new");
+  return parser;
+}
+
+static void feed(nvllm_answer_parser *parser, const char *text, size_t len) {
+  const nvllm_answer_event *events = NULL;
+  size_t count = 0;
+  CHECK_STATUS(NVLLM_OK, nvllm_answer_parser_feed(parser, text, len, &events, &count, &error), &error, "feed");
+  note(events, count);
+}
+
+static const char *message_of(nvllm_answer_parser *parser) {
+  static char text[1024];
+  size_t needed = 0;
+  CHECK_STATUS(NVLLM_OK, nvllm_answer_parser_message(parser, text, sizeof text, &needed, &error), &error, "message");
+  CHECK(needed == strlen(text) + 1, "%zu bytes are needed", needed);
+  return text;
+}
+
+static void finish(nvllm_answer_parser *parser) {
+  const nvllm_answer_event *events = NULL;
+  size_t count = 0;
+  CHECK_STATUS(NVLLM_OK, nvllm_answer_parser_finish(parser, &events, &count, &error), &error, "finish");
+  note(events, count);
+}
+
+static const char wanted_events[] =
+    "\nreasoning 0: They want a sword.\ncontent 0: Here you are.\nbegin 0: give_item\narguments 0: {\"item\":\"sword \\\"of\\\" \xc3\xa9lan\","
+    "\"count\":1}\nend 0: \nbegin 1: give_item\narguments 1: {}\nend 1: ";
+static const char wanted_message[] =
+    "{\"role\":\"assistant\",\"content\":\"Here you are.\",\"reasoning_content\":\"They want a sword.\",\"tool_calls\":[{\"type\":\"function\","
+    "\"function\":{\"name\":\"give_item\",\"arguments\":{\"item\":\"sword \\\"of\\\" \xc3\xa9lan\",\"count\":1}}},{\"type\":\"function\","
+    "\"function\":{\"name\":\"give_item\",\"arguments\":{}}}]}";
+
+static void pieces_change_nothing(void) {
+  for (size_t piece = 1; piece <= sizeof answer; piece += piece < 8 ? 1 : 61) {
+    nvllm_answer_parser *parser = parser_after(NULL);
+    for (size_t at = 0; at < strlen(answer);) {
+      size_t end = at + piece < strlen(answer) ? at + piece : strlen(answer);
+      while (((unsigned char)answer[end] & 0xC0) == 0x80) end++; /* whole characters */
+      feed(parser, answer + at, end - at);
+      at = end;
+    }
+    finish(parser);
+    CHECK(strcmp(seen, wanted_events) == 0, "pieces of %zu:%s", piece, seen);
+    CHECK(strcmp(message_of(parser), wanted_message) == 0, "pieces of %zu: %s", piece, message_of(parser));
+    nvllm_answer_parser_free(parser);
+  }
+}
+
+static void a_message_is_there_before_the_end(void) {
+  nvllm_answer_parser *parser = parser_after("<|im_start|>assistant\n<think>\n");
+  const char *half = "Hm.</think>Yes.<tool_call>\n{\"name\": \"give_item\", \"arguments\": {\"count\": ";
+  feed(parser, half, strlen(half));
+  CHECK(strcmp(message_of(parser), "{\"role\":\"assistant\",\"content\":\"Yes.\",\"reasoning_content\":\"Hm.\"}") == 0, "%s", message_of(parser));
+  CHECK(strstr(seen, "begin 0: give_item\narguments 0: {\"count\":") != NULL, "%s", seen);
+  /* What is no call becomes content. */
+  feed(parser, "]", 1);
+  CHECK(strstr(seen, "broken 0: ") != NULL && strstr(seen, "content 0: <tool_call>") != NULL, "%s", seen);
+  finish(parser);
+  nvllm_answer_parser_free(parser);
+}
+
+static void a_parser_outlives_its_engine(const char *folder) {
+  nvllm_engine *first = engine;
+  engine = open_engine(folder);
+  nvllm_answer_parser *parser = parser_after(NULL);
+  nvllm_engine_free(engine);
+  feed(parser, answer, strlen(answer));
+  finish(parser);
+  CHECK(strcmp(seen, wanted_events) == 0, "%s", seen);
+  nvllm_answer_parser_free(parser);
+  engine = first;
+}
+
+static void misuse_is_refused(void) {
+  const nvllm_answer_event *events = NULL;
+  nvllm_answer_parser *parser = parser_after(NULL), *none = NULL;
+  char small[4] = "abc";
+  size_t count = 0, needed = 0;
+  REFUSED(NVLLM_ERR_INVALID_ARGUMENT, "engine is NULL", nvllm_answer_parser_new(NULL, NULL, 0, NULL, &none, &error));
+  REFUSED(NVLLM_ERR_INVALID_ARGUMENT, "parser is NULL", nvllm_answer_parser_new(engine, NULL, 0, NULL, NULL, &error));
+  REFUSED(NVLLM_ERR_INVALID_ARGUMENT, "prompt is NULL", nvllm_answer_parser_new(engine, NULL, 1, NULL, &none, &error));
+  REFUSED(NVLLM_ERR_INVALID_ARGUMENT, "prompt is not UTF-8", nvllm_answer_parser_new(engine, "\xff", 1, NULL, &none, &error));
+  REFUSED(NVLLM_ERR_INVALID_ARGUMENT, "tools: it must be an array", nvllm_answer_parser_new(engine, NULL, 0, "{}", &none, &error));
+  REFUSED(NVLLM_ERR_INVALID_ARGUMENT, "tool 0 has no \"name\"", nvllm_answer_parser_new(engine, NULL, 0, "[{}]", &none, &error));
+  CHECK(none == NULL, "no parser was stored");
+  REFUSED(NVLLM_ERR_INVALID_ARGUMENT, "parser is NULL", nvllm_answer_parser_feed(NULL, "a", 1, &events, &count, &error));
+  REFUSED(NVLLM_ERR_INVALID_ARGUMENT, "events is NULL", nvllm_answer_parser_feed(parser, "a", 1, NULL, &count, &error));
+  REFUSED(NVLLM_ERR_INVALID_ARGUMENT, "num_events is NULL", nvllm_answer_parser_feed(parser, "a", 1, &events, NULL, &error));
+  REFUSED(NVLLM_ERR_INVALID_ARGUMENT, "text is NULL", nvllm_answer_parser_feed(parser, NULL, 1, &events, &count, &error));
+  REFUSED(NVLLM_ERR_INVALID_ARGUMENT, "text is not UTF-8", nvllm_answer_parser_feed(parser, "\xc3", 1, &events, &count, &error));
+  REFUSED(NVLLM_ERR_INVALID_ARGUMENT, "parser is NULL", nvllm_answer_parser_finish(NULL, &events, &count, &error));
+  REFUSED(NVLLM_ERR_INVALID_ARGUMENT, "parser is NULL", nvllm_answer_parser_message(NULL, small, 4, &needed, &error));
+  REFUSED(NVLLM_ERR_INVALID_ARGUMENT, "needed is NULL", nvllm_answer_parser_message(parser, small, 4, NULL, &error));
+  REFUSED(NVLLM_ERR_BUFFER_TOO_SMALL, "needs a buffer", nvllm_answer_parser_message(parser, small, 4, &needed, &error));
+  CHECK(strcmp(small, "abc") == 0, "a small buffer is left alone");
+  /* None of that counts as text. */
+  feed(parser, "yes", 3);
+  finish(parser);
+  finish(parser);
+  CHECK(strcmp(seen, "\ncontent 0: yes") == 0, "%s", seen);
+  REFUSED(NVLLM_ERR_INVALID_ARGUMENT, "has ended the answer", nvllm_answer_parser_feed(parser, "a", 1, &events, &count, &error));
+  CHECK(strcmp(message_of(parser), "{\"role\":\"assistant\",\"content\":\"yes\"}") == 0, "%s", message_of(parser));
+  nvllm_answer_parser_free(parser);
+  nvllm_answer_parser_free(NULL);
+}
+
+/* The text of a request with these options, whose first bytes stay until the next call. */
+static const char *text_of(uint64_t id) {
+  static char text[1024];
+  nvllm_output output = {.struct_size = sizeof output};
+  size_t len = 0;
+  (void)id;
+  while (!nvllm_is_finished(engine)) {
+    if (nvllm_step(engine, 0, NULL, &error) != NVLLM_OK) break;
+    while (nvllm_poll_output(engine, &output, &error) == NVLLM_OK) {
+      if (len + output.text_len < sizeof text) memcpy(text + len, output.text, output.text_len), len += output.text_len;
+    }
+  }
+  text[len] = '\0';
+  return text;
+}
+
+static void special_tokens_are_in_the_text_if_they_are_asked_for(void) {
+  /* Tokens of the demo model: <|im_start|>, which is special. The bias makes it the only one. */
+  uint32_t start = 0;
+  size_t needed = 0;
+  float infinite = 1e9f;
+  CHECK_STATUS(NVLLM_OK, nvllm_tokenize(engine, "<|im_start|>", 12, NVLLM_TOKENIZE_PARSE_SPECIAL, &start, 1, &needed, &error), &error, "one token");
+  for (uint32_t keep = 0; keep < 2; keep++) {
+    nvllm_request_options options = options_of(2);
+    uint64_t id = 0;
+    options.bias_tokens = &start;
+    options.bias_values = &infinite;
+    options.num_bias = 1;
+    options.keep_special_tokens = keep;
+    CHECK_STATUS(NVLLM_OK, nvllm_add_request(engine, "one", 3, &options, &id, &error), &error, "add");
+    const char *text = text_of(id);
+    CHECK(strcmp(text, keep ? "<|im_start|><|im_start|>" : "") == 0, "\"%s\"", text);
+  }
+}
+
+static void the_template_gets_the_tools_of_a_request(void) {
+  static const nvllm_message question = {"user", "a sword, please"};
+  static char by_json[2048];
+  char options_json[512], question_json[] = "[{\"role\": \"user\", \"content\": \"a sword, please\"}]";
+  size_t needed = 0;
+  snprintf(options_json, sizeof options_json, "{\"tools\": %s}", tools);
+  CHECK_STATUS(NVLLM_OK,
+               nvllm_apply_chat_template(engine, question_json, strlen(question_json), options_json, strlen(options_json), by_json, sizeof by_json,
+                                         &needed, &error),
+               &error, "by JSON");
+  nvllm_request_options options = options_of(16);
+  struct {
+    const char *name, *template_options;
+    int32_t choice;
+    int has_tools;
+  } cases[] = {{"the tools of the request", NULL, NVLLM_TOOL_CHOICE_AUTO, 1},
+               {"beside other options", "{\"enable_thinking\": true}", NVLLM_TOOL_CHOICE_AUTO, 1},
+               {"none by choice", NULL, NVLLM_TOOL_CHOICE_NONE, 0},
+               {"those of the template come first", "{\"tools\": []}", NVLLM_TOOL_CHOICE_AUTO, 0}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    nvllm_output output = {.struct_size = sizeof output};
+    uint64_t id = 0;
+    options.tools = tools;
+    options.tool_choice = cases[i].choice;
+    CHECK_STATUS(NVLLM_OK, nvllm_add_chat(engine, &question, 1, cases[i].template_options, &options, &id, &error), &error, cases[i].name);
+    while (!nvllm_is_finished(engine)) {
+      if (nvllm_step(engine, 0, NULL, &error) != NVLLM_OK) break;
+      while (nvllm_poll_output(engine, &output, &error) == NVLLM_OK) continue;
+    }
+    uint32_t tokens[512];
+    CHECK_STATUS(NVLLM_OK, nvllm_tokenize(engine, by_json, strlen(by_json), NVLLM_TOKENIZE_PARSE_SPECIAL, tokens, 512, &needed, &error), &error,
+                 "tokens");
+    CHECK((output.prompt_tokens == needed) == cases[i].has_tools, "%s: %u tokens, and %zu with tools", cases[i].name,
+          (unsigned)output.prompt_tokens, needed);
+  }
+}
+
+static void bad_tools_are_refused(void) {
+  struct {
+    const char *word, *tools, *name;
+    int32_t choice;
+    uint32_t parallel, strict, keep;
+  } cases[] = {{"tools: it must be an array", "{}", NULL, 0, 1, 1, 0},
+               {"tools: EOF", "[", NULL, 0, 1, 1, 0},
+               {"tools is not UTF-8", "\xff", NULL, 0, 1, 1, 0},
+               {"tool 0 has no \"name\"", "[{}]", NULL, 0, 1, 1, 0},
+               {"tool_choice is 4, but must be one of NVLLM_TOOL_CHOICE_*", tools, NULL, 4, 1, 1, 0},
+               {"tool_choice is -1", tools, NULL, -1, 1, 1, 0},
+               {"tool_choice is 2, but must be 0 or 1 where tools is NULL", NULL, NULL, NVLLM_TOOL_CHOICE_REQUIRED, 1, 1, 0},
+               {"tool_choice is required, but must be auto or none where tools has none", "[]", NULL, NVLLM_TOOL_CHOICE_REQUIRED, 1, 1, 0},
+               {"tool_name is NULL", tools, NULL, NVLLM_TOOL_CHOICE_NAMED, 1, 1, 0},
+               {"tool_name is \"take\", but must be the name of one of tools", tools, "take", NVLLM_TOOL_CHOICE_NAMED, 1, 1, 0},
+               {"tool_name is a name, but must be NULL without", tools, "give_item", NVLLM_TOOL_CHOICE_AUTO, 1, 1, 0},
+               {"parallel_tool_calls is 2, but must be 0 or 1", tools, NULL, 0, 2, 1, 0},
+               {"strict_tools is 7", tools, NULL, 0, 1, 7, 0},
+               {"keep_special_tokens is 2", tools, NULL, 0, 1, 1, 2}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    nvllm_request_options options = options_of(2);
+    options.tools = cases[i].tools;
+    options.tool_name = cases[i].name;
+    options.tool_choice = cases[i].choice;
+    options.parallel_tool_calls = cases[i].parallel;
+    options.strict_tools = cases[i].strict;
+    options.keep_special_tokens = cases[i].keep;
+    REFUSED(NVLLM_ERR_INVALID_ARGUMENT, cases[i].word, nvllm_add_request(engine, "one", 3, &options, NULL, &error));
+  }
+  nvllm_request_options options = options_of(2);
+  options.reserved = 1;
+  REFUSED(NVLLM_ERR_INVALID_ARGUMENT, "reserved is 1, but must be 0", nvllm_add_request(engine, "one", 3, &options, NULL, &error));
+  check_still_works(engine, "bad tools");
+}
+
+int main(int argc, char **argv) {
+  const char *folder = model_folder(argc, argv);
+  engine = open_engine_for(folder, 1024);
+  pieces_change_nothing();
+  a_message_is_there_before_the_end();
+  a_parser_outlives_its_engine(folder);
+  misuse_is_refused();
+  special_tokens_are_in_the_text_if_they_are_asked_for();
+  the_template_gets_the_tools_of_a_request();
+  bad_tools_are_refused();
+  nvllm_engine_free(engine);
+  return checks_end();
+}
