@@ -28,7 +28,7 @@ type job struct {
 	// Of completions: what is told about the prompt.
 	echo *echo
 	// How text becomes the parts of an answer; nil if all of it is content.
-	newSpeaker func() (speaker, error)
+	newSpeaker func() (*speaker, error)
 	// Strings that end an answer, if the answer says which one did.
 	stops []string
 
@@ -152,7 +152,8 @@ func (j *job) begin(ctx context.Context, queued func()) (<-chan news, error) {
 var parametersOfOptions = map[string]string{
 	"temperature": "temperature", "top_p": "top_p", "min_p": "min_p", "min_tokens": "min_tokens", "presence_penalty": "presence_penalty",
 	"frequency_penalty": "frequency_penalty", "repetition_penalty": "repetition_penalty", "stop": "stop", "Stop": "stop",
-	"num_prompt_logprobs": "prompt_logprobs",
+	"num_prompt_logprobs": "prompt_logprobs", "tools": "tools", "tool_choice": "tool_choice", "tool_name": "tool_choice",
+	"parallel_tool_calls": "parallel_tool_calls", "max_thinking_tokens": "max_thinking_tokens",
 }
 
 // inOwnWords names the parameter of the request that the engine has refused, if it is known.
@@ -221,6 +222,7 @@ type answered struct {
 func (j *job) collect(ctx context.Context, merged <-chan news) (*answered, error) {
 	whole := &answered{choices: make([]choice, j.prompts*j.choices)}
 	heard := j.listen()
+	defer heard.close()
 	logprobs := 0
 	for delta := range merged {
 		if delta.Err != nil {

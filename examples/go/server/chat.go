@@ -69,7 +69,7 @@ func (s *server) jobOf(m *served, request *chatRequest, form form) (*job, error)
 		return nil, err
 	}
 	j.alternatives, j.logprobField = request.TopLogprobs, "top_logprobs"
-	if err := m.hearTools(j, request, text); err != nil {
+	if err := m.listenTo(j, request, text); err != nil {
 		return nil, err
 	}
 	if request.PromptLogprobs != nil {

@@ -12,6 +12,59 @@ PRIMES = "Prime numbers within 10: 2, 3, 5, 7."
 MESSAGES = [{"role": "user", "content": "list all prime numbers within 10"}]
 
 
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "give_item",
+            "description": "gives an item to the customer",
+            "parameters": {"type": "object", "properties": {"item": {"type": "string"}}, "required": ["item"]},
+        },
+    }
+]
+# The demo model calls no function by itself: a grammar makes it write what models of its format write.
+CALL = """start: "<think>\\nA sword.\\n</think>\\n\\nHere.\\n<tool_call>\\n{\\"name\\": \\"give_item\\", \\"arguments\\": {\\"item\\": \\"iron sword\\"}}\\n</tool_call>" """
+
+
+def calls(client: openai.OpenAI, model: str) -> None:
+    asked = {"model": model, "messages": MESSAGES, "tools": TOOLS, "extra_body": {"guided_grammar": CALL}}
+    message = client.chat.completions.create(**asked).choices[0].message
+    assert message.tool_calls[0].function.name == "give_item", message
+    assert json.loads(message.tool_calls[0].function.arguments) == {"item": "iron sword"}, message
+    assert message.reasoning_content.strip() == "A sword." and message.content.strip() == "Here.", message
+
+    # The client's own accumulator of streams.
+    with client.chat.completions.stream(**asked) as stream:
+        for _ in stream:
+            pass
+        whole = stream.get_final_completion().choices[0]
+    assert whole.finish_reason == "tool_calls", whole
+    assert json.loads(whole.message.tool_calls[0].function.arguments) == {"item": "iron sword"}, whole
+
+    # The message goes back as the client has it.
+    history = [*MESSAGES, message, {"role": "tool", "tool_call_id": message.tool_calls[0].id, "content": "given"}]
+    assert client.chat.completions.create(model=model, messages=history, tools=TOOLS, max_tokens=4).choices[0].message
+
+
+def responses(client: openai.OpenAI, model: str) -> None:
+    answer = client.responses.create(model=model, input=MESSAGES, temperature=0)
+    assert answer.output_text == PRIMES and answer.status == "completed", answer
+    assert answer.usage.total_tokens == answer.usage.input_tokens + answer.usage.output_tokens, answer
+    with client.responses.stream(model=model, input=MESSAGES[0]["content"], temperature=0) as stream:
+        kinds = [event.type for event in stream]
+        whole = stream.get_final_response()
+    assert whole.output_text == PRIMES and kinds[0] == "response.created" and kinds[-1] == "response.completed", (whole, kinds)
+    # What an answer says goes back as input.
+    history = [{"role": "user", "content": "hello"}, *answer.output, {"role": "user", "content": "list all prime numbers within 10"}]
+    assert client.responses.create(model=model, input=history, instructions="be brief", max_output_tokens=4).status in ("incomplete", "completed")
+    try:
+        client.responses.create(model=model, input="x", previous_response_id=answer.id)
+    except openai.BadRequestError as error:
+        assert "previous_response_id" in error.body["message"], error
+    else:
+        raise AssertionError("an answer that is not kept is found")
+
+
 def main(url: str, key: str) -> None:
     client = openai.OpenAI(base_url=url + "/v1", api_key=key, max_retries=0)
     model = client.models.list().data[0].id
@@ -72,6 +125,9 @@ def main(url: str, key: str) -> None:
     numbers = client.embeddings.create(model=model, input="an iron sword", encoding_format="float")
     assert len(embedding.data) == 2 and embedding.usage.prompt_tokens > 2, embedding
     assert max(abs(a - b) for a, b in zip(embedding.data[0].embedding, numbers.data[0].embedding)) < 1e-6
+
+    calls(client, model)
+    responses(client, model)
 
     for what, call, wanted in [
         ("a wrong key", lambda: client.with_options(api_key="wrong").models.list(), openai.AuthenticationError),

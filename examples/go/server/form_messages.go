@@ -94,7 +94,7 @@ func (f *messagesForm) piece(events eventWriter, p piece) bool {
 // part writes a part into the block of its kind, which it opens if it is not open.
 func (f *messagesForm) part(events eventWriter, p part) bool {
 	switch p.kind {
-	case callEnds:
+	case callEnds, callBreaks:
 		return f.closeBlock(events)
 	case callBegins:
 		return f.closeBlock(events) && f.openBlock(events, callArguments,

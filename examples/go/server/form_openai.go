@@ -110,9 +110,12 @@ func (f *openAIForm) begin(eventWriter) bool { return true }
 func (f *openAIForm) piece(events eventWriter, p piece) bool {
 	parts := make([]part, 0, len(p.parts)+1)
 	for _, part := range p.parts {
-		if part.kind != callEnds {
+		if part.kind != callEnds && part.kind != callBreaks {
 			parts = append(parts, part)
 		}
+	}
+	if _, known := f.offsets[p.choice]; len(parts) == 0 && f.isChat && known && !p.hasEnded() && len(p.tokens) == 0 {
+		return true // the parser of answers waits for more
 	}
 	if len(parts) == 0 {
 		parts = append(parts, part{kind: content})

@@ -151,6 +151,8 @@ func (f *responsesForm) part(events eventWriter, p part, tokens []chosenToken) b
 	switch {
 	case p.kind == callEnds:
 		return f.closeItem(events)
+	case p.kind == callBreaks:
+		return f.closeItemAs(events, "incomplete")
 	case p.kind == callBegins:
 		if !f.closeItem(events) {
 			return false
@@ -234,12 +236,13 @@ func (f *responsesForm) openItem(events eventWriter) bool {
 	return f.send(events, "response.content_part.added", fields)
 }
 
-func (f *responsesForm) closeItem(events eventWriter) bool {
+func (f *responsesForm) closeItem(events eventWriter) bool { return f.closeItemAs(events, f.status()) }
+
+func (f *responsesForm) closeItemAs(events eventWriter, status string) bool {
 	if !f.isOpen {
 		return true
 	}
 	f.isOpen = false
-	status := f.status()
 	done := f.object(status)
 	defer func() { f.output = append(f.output, done) }()
 	fields := f.place()

@@ -149,22 +149,15 @@ func (s *server) messagesChat(body []byte) (*messagesRequest, *chatRequest, erro
 
 // tools turns tools and their choice into those of a chat.
 func (m *messagesRequest) tools(chat *chatRequest) error {
-	var tools []any
-	for i, tool := range m.Tools {
-		if tool.Type != "" && tool.Type != "custom" {
-			return unsupported("tools", "tools[%d] has the type %q, but only tools that the client runs are supported", i, tool.Type)
+	var tools []tool
+	for i, one := range m.Tools {
+		if one.Type != "" && one.Type != "custom" {
+			return unsupported("tools", "tools[%d] has the type %q, but only tools that the client runs are supported", i, one.Type)
 		}
-		if isAbsent(tool.InputSchema) {
+		if isAbsent(one.InputSchema) {
 			return badRequest("tools", "tools[%d] has no input_schema", i)
 		}
-		function := map[string]any{"name": tool.Name, "parameters": tool.InputSchema}
-		if tool.Description != nil {
-			function["description"] = *tool.Description
-		}
-		if tool.Strict != nil {
-			function["strict"] = *tool.Strict
-		}
-		tools = append(tools, map[string]any{"type": "function", "function": function})
+		tools = append(tools, tool{"function", &toolFunction{one.Name, one.Description, one.InputSchema, one.Strict}})
 	}
 	if tools != nil {
 		chat.Tools = encodedJSON(tools)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"strings"
 
 	"libnanovllm/bindings/go"
@@ -24,14 +23,8 @@ const (
 	callBegins    // with a name
 	callArguments // a piece of them, as JSON
 	callEnds
+	callBreaks // what has come of the call is no call
 )
-
-// A speaker turns the text of one choice into parts while it is generated.
-type speaker interface {
-	// hear returns what a piece of text adds; isLast says that it is the end of the choice.
-	hear(text string, isLast bool) ([]part, error)
-	close()
-}
 
 // A piece is what a delta adds to a choice.
 type piece struct {
@@ -82,6 +75,8 @@ func (c *choice) add(p piece) {
 			c.calls = append(c.calls, call{id: part.id, name: part.name})
 		case callArguments:
 			c.calls[len(c.calls)-1].arguments.WriteString(part.text)
+		case callBreaks:
+			c.calls = c.calls[:len(c.calls)-1]
 		case callEnds:
 		}
 	}
@@ -90,14 +85,14 @@ func (c *choice) add(p piece) {
 // A listener turns the deltas of a job into pieces.
 type listener struct {
 	job      *job
-	speakers map[int]speaker
+	speakers map[int]*speaker
 	tails    map[int][]uint32 // the last tokens of choices that may end with a stop string
 	calls    map[int]bool     // choices with calls
 	begun    map[int]bool
 }
 
 func (j *job) listen() *listener {
-	return &listener{job: j, speakers: map[int]speaker{}, tails: map[int][]uint32{}, calls: map[int]bool{}, begun: map[int]bool{}}
+	return &listener{job: j, speakers: map[int]*speaker{}, tails: map[int][]uint32{}, calls: map[int]bool{}, begun: map[int]bool{}}
 }
 
 // hear returns what a delta adds to its choice.
@@ -118,7 +113,7 @@ func (l *listener) hear(delta news) (piece, error) {
 		return p, err
 	}
 	for _, part := range p.parts {
-		l.calls[delta.choice] = l.calls[delta.choice] || part.kind == callBegins
+		l.calls[delta.choice] = l.calls[delta.choice] || part.kind == callEnds
 	}
 	if j.stops != nil {
 		if p.stop, err = l.stopOf(delta); err != nil {
@@ -196,6 +191,3 @@ func (l *listener) stopOf(delta news) (string, error) {
 	}
 	return best, nil
 }
-
-// callID returns the id of a call that the model has not named.
-func callID(number int, random string) string { return fmt.Sprintf("call_%s%d", random, number) }

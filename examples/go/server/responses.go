@@ -156,22 +156,12 @@ func (r *responsesRequest) format(chat *chatRequest) error {
 }
 
 func (r *responsesRequest) tools(chat *chatRequest) error {
-	var tools []any
-	for i, tool := range r.Tools {
-		if tool.Type != "function" {
-			return unsupported("tools", "tools[%d] has the type %q, but only functions, which the client runs, are supported", i, tool.Type)
+	var tools []tool
+	for i, one := range r.Tools {
+		if one.Type != "function" {
+			return unsupported("tools", "tools[%d] has the type %q, but only functions, which the client runs, are supported", i, one.Type)
 		}
-		function := map[string]any{"name": tool.Name}
-		if tool.Description != nil {
-			function["description"] = *tool.Description
-		}
-		if !isAbsent(tool.Parameters) {
-			function["parameters"] = tool.Parameters
-		}
-		if tool.Strict != nil {
-			function["strict"] = *tool.Strict
-		}
-		tools = append(tools, map[string]any{"type": "function", "function": function})
+		tools = append(tools, tool{"function", &toolFunction{one.Name, one.Description, one.Parameters, one.Strict}})
 	}
 	if tools != nil {
 		chat.Tools = encodedJSON(tools)

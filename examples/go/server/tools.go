@@ -1,9 +1,6 @@
 package main
 
-import (
-	"encoding/json"
-	"net/http"
-)
+import "encoding/json"
 
 // toolFields are the fields of a chat that say which functions the model may call.
 type toolFields struct {
@@ -14,13 +11,16 @@ type toolFields struct {
 
 // A tool is a function that the model may call.
 type tool struct {
-	Type     string `json:"type"`
-	Function *struct {
-		Name        string          `json:"name"`
-		Description *string         `json:"description"`
-		Parameters  json.RawMessage `json:"parameters"`
-		Strict      *bool           `json:"strict"`
-	} `json:"function"`
+	Type     string        `json:"type"`
+	Function *toolFunction `json:"function"`
+}
+
+// A toolFunction has its fields in the order in which models have seen them.
+type toolFunction struct {
+	Name        string          `json:"name"`
+	Description *string         `json:"description,omitempty"`
+	Parameters  json.RawMessage `json:"parameters,omitempty"`
+	Strict      *bool           `json:"strict,omitempty"`
 }
 
 // checkTools returns the tools that the prompt shows, none if the model may not call any.
@@ -87,17 +87,4 @@ func (t *toolFields) choice() (toolChoice, error) {
 		}
 		return toolChoice{mode: "required", name: named.Function.Name}, nil
 	}
-}
-
-// hearTools lets a job hear calls and reasoning in its answers.
-func (o *served) hearTools(j *job, request *chatRequest, prompt string) error {
-	choice, err := request.choice()
-	if err != nil {
-		return err
-	}
-	if choice.mode == "required" {
-		return &apiError{status: http.StatusBadRequest, kind: "invalid_request_error", param: "tool_choice", code: "unsupported",
-			message: "tool_choice must be \"auto\" or \"none\""}
-	}
-	return nil
 }
