@@ -3,11 +3,13 @@ package main
 import (
 	"bufio"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
@@ -160,6 +162,24 @@ func (b *browser) say(text string) {
 // turns returns what stands in the conversation.
 func (b *browser) turns() []string {
 	b.t.Helper()
-	text := b.eval(`[...document.querySelectorAll(".turn")].map((turn) => turn.textContent).join("\u0000")`)
+	text := b.eval(`[...document.querySelectorAll(".turn > .text")].map((turn) => turn.textContent).join("\u0000")`)
 	return strings.Split(text, "\x00")
+}
+
+// picture keeps a picture of the page in the folder that NANOVLLM_SCREENSHOTS names.
+func (b *browser) picture(name string) {
+	b.t.Helper()
+	folder := os.Getenv("NANOVLLM_SCREENSHOTS")
+	if folder == "" {
+		return
+	}
+	var picture struct{ Data string }
+	b.call("Page.captureScreenshot", map[string]any{"format": "png"}, &picture)
+	png, err := base64.StdEncoding.DecodeString(picture.Data)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(folder, name+".png"), png, 0o644); err != nil {
+		b.t.Fatal(err)
+	}
 }
