@@ -58,9 +58,9 @@ for language in $(cut -d ' ' -f 1 "$work/names" | sort -u); do
 done
 
 # Each flag of the server is in its page, and each of the page is one.
-sed -n 's/^[[:space:]]*\(pooling := \)\{0,1\}flags\.[A-Za-z0-9]*(\(&[a-zA-Z.]*, \)\{0,1\}"\([a-z-]*\)".*/-\3/p' examples/go/server/flags.go | sort -u >"$work/flags"
+sed -n 's/^[[:space:]]*\(pooling := \)\{0,1\}flags\.[A-Za-z0-9]*(\(&[a-zA-Z.]*, \)\{0,1\}"\([a-z-]*\)".*/-\3/p' examples/go/server/flags.go examples/go/server/engine_flags.go | sort -u >"$work/flags"
 sed -n '/^## Flags/,/^## /s/^| `\(-[a-z-]*\)`.*/\1/p' docs/server.md | sort -u >"$work/told"
-[ "$(wc -l <"$work/flags")" -ge 20 ] || complain "examples/go/server/flags.go has hardly any flags"
+[ "$(wc -l <"$work/flags")" -ge 20 ] || complain "examples/go/server/flags.go and engine_flags.go have hardly any flags"
 for flag in $(comm -23 "$work/flags" "$work/told"); do complain "docs/server.md does not have the flag $flag"; done
 for flag in $(comm -13 "$work/flags" "$work/told"); do complain "docs/server.md has the flag $flag, which the server does not"; done
 

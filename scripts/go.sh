@@ -13,7 +13,9 @@ build=$(cd "$build" && pwd)
 
 toolchain=go1.26.8
 toolchain_sha256=30c2b1bf7dcc88d3eb0a1364e47ddd9128edb3110a30e8a0ef61cd5856b31de7
-openai_client=3.52.0
+# Of PyPI, and of npm.
+python_clients=(openai==3.57.0 anthropic==2.14.0)
+node_clients=(openai@6.49.0 @anthropic-ai/sdk@1.14.0)
 
 wanted=${toolchain#go}
 found=$(GOTOOLCHAIN=local go env GOVERSION 2>/dev/null || true)
@@ -121,6 +123,12 @@ mkdir "$work/root"
 ln -s "$PWD/examples" "$work/root/examples"
 (cd "$work/root" && sh -eu "$(blocks '$4 == "with the build of the server"')")
 mv "$work/root/nanovllm-server" "$work/server"
+# It finds the library where pkg-config found it, and beside itself where it is installed.
+env -u LD_LIBRARY_PATH "$work/server" -version | grep nanovllm-server
+cp "$work/server" "$prefix/bin/nanovllm-server"
+mv "$prefix" "$prefix-moved"
+env -u LD_LIBRARY_PATH "$prefix-moved/bin/nanovllm-server" -version >/dev/null
+mv "$prefix-moved" "$prefix"
 # For the package of Debian, which scripts/deb.sh makes.
 (cd examples/go/server && go build -trimpath -buildmode=pie -ldflags=-s -o "$build/server/nanovllm-server" .)
 
@@ -131,18 +139,18 @@ echo "== the manifests"
     go test -count=1 .
 )
 
-echo "== the server and the Python client"
+echo "== the server and the official clients"
 if [ ! -x "$build/openai/bin/python" ]; then
     python3 -m venv "$build/openai"
 fi
-"$build/openai/bin/pip" install --quiet --disable-pip-version-check "openai==$openai_client"
+"$build/openai/bin/pip" install --quiet --disable-pip-version-check "${python_clients[@]}"
 # Starts the server with further flags, on a port of its own.
 start() {
     : >"$work/log" # or the address of the server before would be read
     "$work/server" -model models/demo -addr 127.0.0.1:0 "$@" 2>"$work/log" &
     server=$!
     for _ in $(seq 100); do
-        url=$(sed -n 's/.* at \(http:.*\)$/\1/p' "$work/log")
+        url=$(sed -n 's/.* at \(http:[^"]*\)"$/\1/p' "$work/log")
         [ -z "$url" ] || return 0
         sleep 0.1
     done
@@ -157,6 +165,15 @@ stop() {
 }
 start -api-key secret
 "$build/openai/bin/python" examples/go/server/client_test.py "$url" secret
+"$build/openai/bin/python" examples/go/server/client_messages_test.py "$url" secret
+if command -v npm >/dev/null; then
+    mkdir -p "$build/node"
+    npm install --silent --no-audit --no-fund --no-save --prefix "$build/node" "${node_clients[@]}"
+    cp examples/go/server/client_test.mjs "$build/node"
+    node "$build/node/client_test.mjs" "$url" secret
+else
+    echo "go.sh: no npm here: the clients for Node are not tried" >&2
+fi
 stop
 
 echo "== the requests of the pages"

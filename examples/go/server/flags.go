@@ -119,6 +119,7 @@ func parse(args []string, output io.Writer) (*command, error) {
 	flags.DurationVar(&s.requestTimeout, "request-timeout", 10*time.Minute, "longest time for one request")
 	flags.StringVar(&c.addr, "addr", "localhost:8000", "where to listen")
 	flags.IntVar(&port, "port", 0, "short for -addr localhost:`PORT`")
+	flags.BoolVar(&s.publicMetrics, "public-metrics", false, "let /metrics answer without a key, as load balancers ask")
 	flags.StringVar(&s.metricsAddr, "metrics-addr", "", "`address` of its own for /metrics, which then needs no key")
 	flags.DurationVar(&c.drain, "drain", 30*time.Second, "longest time to end requests after SIGTERM")
 	flags.StringVar(&logFormat, "log-format", "text", "text or json")

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"io"
 	"os"
 	"os/exec"
@@ -54,7 +55,7 @@ func TestTheArgumentsOfTheManifestStartTheServer(t *testing.T) {
 	if status, text := s.get(t, "/health"); status != 200 {
 		t.Errorf("health: %d %s", status, text)
 	}
-	_, text := s.ask(t, "GET", "/metrics", "", map[string]string{"Authorization": "Bearer secret"})
+	_, text := s.get(t, "/metrics")
 	for _, wanted := range []string{"vllm:num_requests_waiting 0\n", "vllm:num_requests_running 0\n", "vllm:kv_cache_usage_perc 0\n",
 		`vllm:cache_config_info{block_size="`} {
 		if !strings.Contains(text, wanted) {
@@ -82,5 +83,26 @@ func servedURL(t *testing.T, log *bufio.Reader, name string) string {
 			url, _, _ := strings.Cut(rest, `"`)
 			return url
 		}
+	}
+}
+
+func TestTheContainerfileCopiesWhatThereIs(t *testing.T) {
+	text, err := os.ReadFile("Containerfile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	copied := regexp.MustCompile(`(?m)^COPY ([a-z.][^ ]*) `).FindAllSubmatch(text, -1)
+	for _, found := range copied {
+		if _, err := os.Stat("../../../" + string(found[1])); err != nil {
+			t.Error(err)
+		}
+	}
+	entry := regexp.MustCompile(`(?m)^ENTRYPOINT (\[.*\])$`).FindSubmatch(text)
+	var args []string
+	if entry == nil || json.Unmarshal(entry[1], &args) != nil || len(copied) != 3 {
+		t.Fatalf("%s", text)
+	}
+	if parsed, err := parse(append(args[1:], "/models/demo"), io.Discard); err != nil || parsed.addr != ":8000" || parsed.models[0].name != "demo" {
+		t.Errorf("%+v %v", parsed, err)
 	}
 }

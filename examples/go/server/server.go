@@ -20,6 +20,7 @@ type settings struct {
 	accessLog      bool
 	maxSkew        int // by which the load of an engine that has cached a prefix may exceed the least load
 	metricAliases  []alias
+	publicMetrics  bool   // /metrics needs no key
 	metricsAddr    string // where /metrics is, without a key; empty = with the API
 	tlsCert        string // files
 	tlsKey         string
@@ -120,7 +121,11 @@ func (s *server) routes() http.Handler {
 	all.Handle("/healthz", only("GET", s.health))
 	all.Handle("/ready", only("GET", s.ready))
 	if s.metricsAddr == "" {
-		all.Handle("/metrics", s.authorized(only("GET", s.metrics.handler().ServeHTTP)))
+		told := only("GET", s.metrics.handler().ServeHTTP)
+		if !s.publicMetrics {
+			told = s.authorized(told)
+		}
+		all.Handle("/metrics", told)
 	}
 	files := page()
 	for _, path := range pagePaths {
