@@ -126,10 +126,14 @@ func decode(body []byte, into any) error {
 
 // understandFields decodes a body into the fields of an endpoint, and refuses those that the endpoint does not know.
 func (s *server) understandFields(body []byte, into any) error {
-	if err := decode(body, into); err != nil {
+	var object struct{}
+	if err := decode(body, &object); err != nil {
 		return err
 	}
-	return s.checkFields(body, into)
+	if err := s.checkFields(body, into); err != nil {
+		return err
+	}
+	return decode(body, into)
 }
 
 // wrongType returns the error for a field that json could not decode.

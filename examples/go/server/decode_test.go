@@ -55,6 +55,13 @@ var badBodies = []struct {
 	{"a large choice of tools", "chat/completions", primesChat + `, "tool_choice": ` + many("1", 10000) + `}`, 400, "tool_choice", "unsupported"},
 	{"a large format", "chat/completions", primesChat + `, "response_format": {"type": "` + strings.Repeat("é", 10000) + `"}}`, 400, "response_format", "unsupported"},
 
+	{"many fields", "completions", `{"prompt": "x", "metadata": null` + strings.Repeat(`, "a": 1`, 1000) + `}`, 400, "", ""},
+	{"many tools of Messages", "messages", `{"max_tokens": 1, "messages": [], "tools": ` + many("{}", 250000) + `}`, 400, "", ""},
+	{"many tools of Responses", "responses", `{"input": "x", "tools": ` + many("{}", 250000) + `}`, 400, "tools", ""},
+	{"many items", "responses", `{"input": ` + many(`{"role": "user", "content": "x"}`, 5000) + `}`, 400, "input", ""},
+	{"many blocks", "messages", `{"max_tokens": 1, "messages": [{"role": "user", "content": ` + many(`{}`, 100000) + `}]}`, 400, "", ""},
+	{"an input that is a number", "responses", `{"input": 1}`, 400, "input", ""},
+	{"many choices", "completions", `{"prompt": "x", "guided_choice": ` + many(`"x"`, 5000) + `}`, 400, "guided_choice", ""},
 	{"many prompts", "completions", `{"prompt": ` + many(`"x"`, maxPrompts+1) + `}`, 400, "prompt", ""},
 	{"many prompts of tokens", "completions", `{"prompt": ` + many(`[1]`, 250000) + `}`, 400, "prompt", ""},
 	{"prompts of both kinds", "completions", `{"prompt": ["x", 1]}`, 400, "prompt", ""},
@@ -247,6 +254,8 @@ func FuzzRequest(f *testing.F) {
 	}
 	f.Add([]byte(primesChat + `, "n": 2, "stop": ["a"], "logit_bias": {"5": 1}, "seed": 1, "logprobs": true, "top_logprobs": 2}`))
 	f.Add([]byte(`{"prompt": [[1, 2], [3]], "input": ["a", "b"], "encoding_format": "base64", "stream": true}`))
+	f.Add([]byte(`{"max_tokens": 5, "system": [{"type": "text", "text": "x"}], "messages": [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "b"}]}], "tools": [{"name": "f", "input_schema": {}}], "tool_choice": {"type": "auto"}, "thinking": {"type": "disabled"}}`))
+	f.Add([]byte(`{"input": [{"type": "reasoning", "content": [{"type": "reasoning_text", "text": "x"}]}, {"type": "function_call", "name": "f", "arguments": "{}", "call_id": "a"}, {"type": "function_call_output", "call_id": "a", "output": "b"}], "text": {"format": {"type": "json_object"}}, "include": ["reasoning.encrypted_content"]}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		var value any
 		if err := json.Unmarshal(body, &value); err == nil {
@@ -256,7 +265,7 @@ func FuzzRequest(f *testing.F) {
 				t.Errorf("%+v, wanted %+v", got, wanted)
 			}
 		}
-		for _, understand := range []understanding{s.chatJob, s.completionJob, s.embeddingJob} {
+		for _, understand := range []understanding{s.chatJob, s.completionJob, s.embeddingJob, s.messagesJob, s.responsesJob} {
 			j, err := understand(s.catalog.models[0].open, body)
 			if err != nil {
 				var refused *apiError

@@ -14,8 +14,15 @@ import (
 //
 // A field that is ignored gives a client another answer than it asked for, without a word. Such a field is refused by its name, also
 // inside of other fields; -lenient only writes it to the log. A field that is null is as if it was not there.
+//
+// body is valid JSON. It is checked before it is decoded, so that what a client may have memory for is counted first.
 func (s *server) checkFields(body []byte, into any) error {
-	unknown := unknownFields(reflect.TypeOf(into).Elem(), body, "")
+	walk := fieldWalk{}
+	walk.look(reflect.TypeOf(into).Elem(), body, "")
+	if walk.refusal != nil {
+		return walk.refusal
+	}
+	unknown := walk.unknown
 	if len(unknown) == 0 {
 		return nil
 	}
@@ -38,40 +45,49 @@ func (s *server) checkFields(body []byte, into any) error {
 var replacedBy = map[string]string{"functions": "tools", "function_call": "tool_choice", "max_tokens_to_sample": "max_tokens",
 	"n_predict": "max_tokens", "guided_decoding_backend": "no backend: there is one"}
 
-// unknownFields returns the names of the fields of a JSON object that a type does not have, such as "stop" or "a.b[0].c". What is no
-// valid JSON, or of another type, has none: decoding it says more.
-func unknownFields(of reflect.Type, text json.RawMessage, path string) (unknown []string) {
+// A fieldWalk finds the fields of a JSON object that a type does not have, such as "stop" or "a.b[0].c". A value of another type than the
+// field has none: decoding it says more.
+type fieldWalk struct {
+	unknown []string
+	refusal error
+}
+
+func (w *fieldWalk) look(of reflect.Type, text json.RawMessage, path string) {
 	for of.Kind() == reflect.Pointer {
 		of = of.Elem()
 	}
 	text = bytes.TrimLeft(text, " \t\r\n")
 	switch {
-	case of.Kind() == reflect.Slice && of.Elem().Kind() != reflect.Uint8 && len(text) > 0 && text[0] == '[':
+	case w.refusal != nil:
+	case of.Kind() == reflect.Slice && (of.Elem().Kind() == reflect.Struct || of.Elem().Kind() == reflect.String) && text[0] == '[':
+		if found := shapeOf(text).elements; found > maxElements {
+			w.refusal = badRequest(path, "%s has %d elements, but at most %d are allowed", path, found, maxElements)
+			return
+		}
 		var elements []json.RawMessage
-		if json.Unmarshal(text, &elements) != nil {
-			return nil
-		}
+		_ = json.Unmarshal(text, &elements)
 		for i, element := range elements {
-			unknown = append(unknown, unknownFields(of.Elem(), element, path+"["+strconv.Itoa(i)+"]")...)
+			w.look(of.Elem(), element, path+"["+strconv.Itoa(i)+"]")
 		}
-	case of.Kind() == reflect.Struct && len(text) > 0 && text[0] == '{':
+	case of.Kind() == reflect.Struct && text[0] == '{':
+		if found := shapeOf(text).elements; found > maxFields {
+			w.refusal = badRequest(path, "an object has %d fields, but at most %d are allowed", found, maxFields)
+			return
+		}
 		var found map[string]json.RawMessage
-		if json.Unmarshal(text, &found) != nil {
-			return nil
-		}
+		_ = json.Unmarshal(text, &found)
 		known := map[string]reflect.Type{}
 		knownFields(of, known)
 		for name, value := range found {
 			at := strings.TrimPrefix(path+"."+name, ".")
 			if of, isKnown := known[name]; isKnown {
-				unknown = append(unknown, unknownFields(of, value, at)...)
+				w.look(of, value, at)
 			} else if !isAbsent(value) {
-				unknown = append(unknown, at)
+				w.unknown = append(w.unknown, at)
 			}
 		}
-		slices.Sort(unknown)
+		slices.Sort(w.unknown)
 	}
-	return unknown
 }
 
 // knownFields lists the fields that package json decodes, those of embedded structs among them.

@@ -60,12 +60,15 @@ func TestAFieldThatIsNotHonouredIsRefusedByItsName(t *testing.T) {
 
 func TestUnknownFieldsAreFoundAtEveryLevel(t *testing.T) {
 	body := `{"model": "x", "a": 1, "n": null, "b": null, "tools": [{"name": "f", "c": 1}, {"strict": true}], "output_config": {"format": {"d": 2}}, "messages": [{"e": 3}]}`
-	if found := unknownFields(reflect.TypeOf(messagesRequest{}), []byte(body), ""); !slices.Equal(found, []string{"a", "output_config.format.d", "tools[0].c"}) {
-		t.Errorf("%q", found)
+	var walk fieldWalk
+	walk.look(reflect.TypeOf(messagesRequest{}), []byte(body), "")
+	if !slices.Equal(walk.unknown, []string{"a", "output_config.format.d", "tools[0].c"}) || walk.refusal != nil {
+		t.Errorf("%q %v", walk.unknown, walk.refusal)
 	}
-	for _, bad := range []string{``, `[`, `[]`, `{"a"`, `null`, `{"tools": 1}`, `{"tools": {"a": 1}}`} {
-		if found := unknownFields(reflect.TypeOf(messagesRequest{}), []byte(bad), ""); found != nil {
-			t.Errorf("%s: %q", bad, found)
+	for _, other := range []string{`[]`, `null`, ` "x"`, `{"tools": 1}`, `{"tools": {"a": 1}}`, `{"thinking": []}`, `{"tools": [[], 1, null]}`} {
+		var walk fieldWalk
+		if walk.look(reflect.TypeOf(messagesRequest{}), []byte(other), ""); walk.unknown != nil || walk.refusal != nil {
+			t.Errorf("%s: %q %v", other, walk.unknown, walk.refusal)
 		}
 	}
 }

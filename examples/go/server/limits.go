@@ -15,6 +15,8 @@ const (
 	maxN              = 128     // as OpenAI's API has it
 	maxValues         = 1 << 16 // JSON values in messages, tools or template variables; each takes about 300 bytes until the prompt is rendered
 	maxDepth          = 64      // of the nesting of these
+	maxElements       = 4096    // of lists of objects or texts that have no limit of their own
+	maxFields         = 256     // of an object whose fields are known
 	maxToolName       = 256
 	maxPromptLogprobs = 64      // as the library has it
 	maxLogprobs       = 1 << 18 // log-probabilities of a response that is not streamed

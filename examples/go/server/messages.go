@@ -68,22 +68,24 @@ type contextManagement struct {
 }
 
 func (s *server) messages(w http.ResponseWriter, r *http.Request) {
-	s.answer(w, r, func(m *served, body []byte) (*job, error) {
-		request, chat, err := s.messagesChat(body)
-		if err != nil {
-			return nil, err
-		}
-		if request.MaxTokens == nil {
-			return nil, badRequest("max_tokens", "max_tokens is missing")
-		}
-		form := &messagesForm{model: m.model.name, id: newID("msg_")}
-		j, err := s.jobOf(m, chat, form)
-		if err != nil {
-			return nil, err
-		}
-		j.stops = request.StopSequences
-		return j, nil
-	})
+	w.Header().Set("Request-Id", noteOf(r).id) // the name that Anthropic's clients read
+	s.answer(w, r, s.messagesJob)
+}
+
+func (s *server) messagesJob(m *served, body []byte) (*job, error) {
+	request, chat, err := s.messagesChat(body)
+	if err != nil {
+		return nil, err
+	}
+	if request.MaxTokens == nil {
+		return nil, badRequest("max_tokens", "max_tokens is missing")
+	}
+	j, err := s.jobOf(m, chat, &messagesForm{model: m.model.name, id: newID("msg_")})
+	if err != nil {
+		return nil, err
+	}
+	j.stops = request.StopSequences
+	return j, nil
 }
 
 // countTokens answers how many tokens the prompt of a conversation has.

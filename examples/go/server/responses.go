@@ -60,21 +60,21 @@ type responsesText struct {
 	Verbosity string `json:"verbosity"`
 }
 
-func (s *server) responses(w http.ResponseWriter, r *http.Request) {
-	s.answer(w, r, func(m *served, body []byte) (*job, error) {
-		var request responsesRequest
-		if err := s.understandFields(body, &request); err != nil {
-			return nil, err
-		}
-		chat, err := request.chat()
-		if err != nil {
-			return nil, err
-		}
-		form := newResponsesForm(m.model.name, &request)
-		j, err := s.jobOf(m, chat, form)
-		form.job = j
-		return j, err
-	})
+func (s *server) responses(w http.ResponseWriter, r *http.Request) { s.answer(w, r, s.responsesJob) }
+
+func (s *server) responsesJob(m *served, body []byte) (*job, error) {
+	var request responsesRequest
+	if err := s.understandFields(body, &request); err != nil {
+		return nil, err
+	}
+	chat, err := request.chat()
+	if err != nil {
+		return nil, err
+	}
+	form := newResponsesForm(m.model.name, &request)
+	j, err := s.jobOf(m, chat, form)
+	form.job = j
+	return j, err
 }
 
 // chat returns the chat that a request means.
