@@ -316,7 +316,7 @@ func TestAClientThatLeavesCancelsItsRequest(t *testing.T) {
 }
 
 func TestARequestThatTakesTooLongEnds(t *testing.T) {
-	s := start(t, demoConfig(), settings{requestTimeout: 30 * time.Millisecond}, time.Second)
+	s := start(t, demoConfig(), settings{requestTimeout: 250 * time.Millisecond}, time.Second)
 	whole := strings.Replace(endlessChat, `"stream": true`, `"stream": false`, 1)
 	if status, _, text := s.post(t, "/v1/chat/completions", whole+`}`); status != 504 || !strings.Contains(text, `"timeout"`) {
 		t.Errorf("%d %s", status, text)
