@@ -11,6 +11,7 @@ use formats::source::Source;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use text::answer::{Begun, Format, Marks, ToolChoice, ToolList, ToolUse};
 use text::structure::{Follower, Structure, Structures, Wanted};
 use text::tokenizer::{AddedTokens, Encoding, SpelledTokens, Tokenizer};
 
@@ -67,6 +68,29 @@ fn cases() -> Vec<Case> {
     ]
 }
 
+/// A call, and text, under the grammar of a tool in the format of Hermes.
+fn tool_cases(tokenizer: &Tokenizer, vocab_size: usize) -> Vec<Case> {
+    let tools = r#"[{"name": "hire", "parameters": {"type": "object", "properties": {"name": {"type": "string"}, "age": {"type":
+        "integer", "minimum": 0, "maximum": 150}, "role": {"enum": ["admin", "editor", "reader"]}}, "required": ["name", "age",
+        "role"], "additionalProperties": false}}]"#;
+    let call = r#"{"name": "hire", "arguments": {"name": "Grace Brewster Murray Hopper", "age": 85, "role": "admin"}}"#;
+    let call = format!("<tool_call>\n{call}\n</tool_call>");
+    let said = "It is a pleasure to tell you about <the> sea, which is [as all of us know] deep & 'blue'. ".repeat(4);
+    let format = Format::of_chat_template("<tool_call>");
+    let marks = Marks::new(tokenizer, vocab_size);
+    let case = |name, choice, text: String| {
+        let list = ToolList::parse(tools).expect("tools");
+        let tools = ToolUse { list, choice, ..ToolUse::default() };
+        let grammar = format.tool_grammar(&tools, Begun::Content, &marks, &[]).expect("a grammar").expect("a choice");
+        Case { name, structure: Structure::Lark(grammar), text }
+    };
+    vec![
+        case("a required tool", ToolChoice::Required, call.clone()),
+        case("text before a tool", ToolChoice::Auto, said.clone()),
+        case("a tool after text", ToolChoice::Auto, call),
+    ]
+}
+
 fn micros(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
 }
@@ -113,8 +137,8 @@ fn main() {
         "{:<24} {:>7} {:>9} {:>7} {:>11} {:>9} {:>7} {:>7}",
         "", "tokens", "compile", "copy", "per token:", "mean", "p99", "max"
     );
-    for Case { name, structure, text } in cases() {
-        let plain = Encoding { added: AddedTokens::Omit, spelled: SpelledTokens::Text };
+    for Case { name, structure, text } in cases().into_iter().chain(tool_cases(&tokenizer, vocab_size)) {
+        let plain = Encoding { added: AddedTokens::Omit, spelled: SpelledTokens::Parse };
         let tokens = tokenizer.encode(&text, plain).expect("tokens");
         let started = Instant::now();
         let compiled_structure = structures.compile(&structure).expect("a good structure");

@@ -120,11 +120,12 @@ impl EngineHandle {
     /// [`add_request`](Self::add_request) with options that several prompts may share.
     pub(super) fn add_checked(&self, prompt: Prompt, options: Arc<CheckedParams>, added_at: Instant) -> Result<u64> {
         self.check_leads()?;
-        let prompt = self.validator.tokenize(prompt)?;
+        let given = prompt;
+        let prompt = self.validator.tokenize(given)?;
         let limit = self.validator.token_limit(&prompt, &options.params)?;
         // A structure is not worth compiling for a request that cannot be queued.
         self.inbox.lock().check_room(options.params.sequences(), self.max_queue)?;
-        let matcher = self.validator.matcher(&options)?;
+        let matcher = self.validator.matcher(&options, self.answer_format(), given)?;
         let adjustments = Adjustments::new(&options.params, &options.biases, &prompt);
         let request = Request { prompt, options, adjustments, matcher, limit, engine_seed: self.seed, added_at };
         let request = Arc::new(request);
@@ -360,7 +361,7 @@ impl EngineHandle {
     ///
     /// As [`add_request`](Self::add_request).
     pub fn check_structure(&self, options: &CheckedParams) -> Result<()> {
-        self.validator.matcher(options).map(|_| ())
+        self.validator.matcher(options, self.answer_format(), Prompt::Text("")).map(|_| ())
     }
 
     /// The masks that come late; `None` before the first request with a structure.

@@ -184,6 +184,9 @@ impl SamplingParams {
         self.check_beams()?;
         if let Some(tools) = &self.tools {
             tools.check()?;
+            if tools.told().is_some() && self.structure.is_some() {
+                return Err(refusal("tools", "a list", "NULL with a structure, unless tool_choice is none"));
+            }
         }
         if self.stop_strings.iter().any(String::is_empty) {
             return Err(refusal("stop", "an empty string", "strings of at least one character"));
@@ -243,6 +246,9 @@ impl SamplingParams {
         }
         if self.structure.is_some() {
             return Err(refusal("beam_width", width, "0 with a structure"));
+        }
+        if self.tools.as_ref().is_some_and(|tools| tools.told().is_some()) {
+            return Err(refusal("beam_width", width, "0 with tools, unless tool_choice is none"));
         }
         if self.completions > width {
             return Err(refusal("n", self.completions, "at most beam_width"));

@@ -11,11 +11,14 @@ use super::request::CheckedParams;
 use super::sampling_params::{Pinning, Pooling, SamplingParams};
 use base::TokenId;
 use base::error::{Error, Result};
+use base::limits;
 use base::log::{Level, log};
 use runner::ModelInfo;
 use std::sync::Arc;
-use text::answer::ToolChoice;
-use text::structure::{LateMasks, Opening, Structures};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+use text::answer::{Format, Marks, ToolUse};
+use text::structure::{LateMasks, Opening, Structure, Structures};
 use text::tokenizer::{AddedTokens, Encoding, SpecialTokens, SpelledTokens, Tokenizer};
 
 /// Checks requests, tokenizes their prompts, and compiles their structures.
@@ -27,6 +30,8 @@ pub(super) struct RequestValidator {
     /// get them again. Chat templates write them.
     beginnings: Vec<String>,
     structures: Structures,
+    /// The marks of the model, once a request has tools.
+    marks: OnceLock<Marks>,
 }
 
 impl RequestValidator {
@@ -50,6 +55,7 @@ impl RequestValidator {
         });
         RequestValidator {
             structures: Structures::new(text.tokenizer.clone(), vocab_size),
+            marks: OnceLock::new(),
             info,
             prefix_cache: limits.prefix_cache,
             tokenizer: text.tokenizer.clone(),
@@ -96,9 +102,6 @@ impl RequestValidator {
         if !params.stop_strings.is_empty() || params.tools.is_some() {
             self.tokenizer()?;
         }
-        if let Some(ToolChoice::Required | ToolChoice::Named(_)) = params.tools.as_ref().map(|tools| &tools.choice) {
-            return Err(Error::Unsupported { what: "tool_choice: only auto and none".to_owned() });
-        }
         Ok(options)
     }
 
@@ -118,18 +121,53 @@ impl RequestValidator {
         }
     }
 
-    /// The beginning of the structure that a request asks for.
+    /// The beginning of the structure that a request asks for, by itself or by its tools. `format` is how the model writes its answers.
     ///
     /// # Errors
     ///
-    /// [`Error::Structure`] and [`Error::Unsupported`] when it cannot be used.
-    pub fn matcher(&self, options: &CheckedParams) -> Result<Option<Arc<Opening>>> {
+    /// [`Error::Structure`], [`Error::Json`] and [`Error::Unsupported`] when it cannot be used, and that of `format`.
+    pub fn matcher(
+        &self,
+        options: &CheckedParams,
+        format: Result<&Format>,
+        prompt: Prompt,
+    ) -> Result<Option<Arc<Opening>>> {
         let CheckedParams { params, ending_tokens, .. } = options;
-        let Some(structure) = params.structure.as_deref().filter(|_| params.pooling == Pooling::None) else {
+        if params.pooling != Pooling::None {
             return Ok(None);
-        };
+        }
         let ending = if params.min_tokens == 0 { &ending_tokens[..] } else { &[] };
-        self.structures.opening(structure, ending).map(Some)
+        if let Some(structure) = params.structure.as_deref() {
+            return self.structures.opening(structure, ending).map(Some);
+        }
+        let Some(tools) = params.tools.as_deref().filter(|tools| tools.told().is_some()) else { return Ok(None) };
+        let (format, tokenizer) = (format?, self.tokenizer()?);
+        let begun = match prompt {
+            Prompt::Text(text) => format.begun(text),
+            Prompt::Tokens(tokens) => format.begun(&tokenizer.decode(tokens, SpecialTokens::Keep)?),
+        };
+        let marks = self.marks.get_or_init(|| Marks::new(tokenizer, self.info.vocab_size));
+        let Some(grammar) = format.tool_grammar(tools, begun, marks, ending_tokens)? else { return Ok(None) };
+        match self.structures.opening(&Structure::Lark(grammar), ending) {
+            Ok(opening) => Ok(Some(opening)),
+            Err(Error::Structure { reason, .. }) => Err(self.refusal_of_tools(tools, reason)),
+            Err(other) => Err(other),
+        }
+    }
+
+    /// Names the tool whose schema is refused.
+    fn refusal_of_tools(&self, tools: &ToolUse, whole: String) -> Error {
+        let begun = Instant::now();
+        let in_time = || begun.elapsed() < Duration::from_millis(limits::STRUCTURE_COMPILE_MS);
+        let refused = tools.held_schemas().take_while(|_| in_time()).find_map(|(name, schema)| {
+            match self.structures.compile(&Structure::JsonSchema(schema.to_string())) {
+                Err(Error::Structure { reason, .. }) => Some(format!("{name}: {reason}")),
+                _ => None,
+            }
+        });
+        let reason = refused.unwrap_or(whole);
+        let reason = format!("a schema cannot be held: {reason}: change it, or set strict_tools to 0");
+        Error::Json { what: "tools", reason }
     }
 
     /// Tokens that a completion of `prompt` may reach, the prompt included.

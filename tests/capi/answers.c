@@ -30,7 +30,7 @@ static void note(const nvllm_answer_event *events, size_t count) {
     const nvllm_answer_event *event = &events[i];
     size_t len = strlen(seen);
     CHECK(event->kind >= NVLLM_ANSWER_CONTENT && event->kind <= NVLLM_ANSWER_TOOL_CALL_BROKEN, "kind %d", (int)event->kind);
-    CHECK(strlen(event->text) == event->text_len, "a NUL after %zu bytes", event->text_len);
+    CHECK(event->text[event->text_len] == '\0', "no NUL after %zu bytes", event->text_len);
     if (event->kind == last_kind && event->kind != NVLLM_ANSWER_TOOL_CALL_BEGIN) {
       snprintf(seen + len, sizeof seen - len, "%s", event->text);
     } else {
@@ -259,6 +259,117 @@ static void bad_tools_are_refused(void) {
   check_still_works(engine, "bad tools");
 }
 
+static const char shop[] =
+    "[{\"name\": \"give_item\", \"parameters\": {\"type\": \"object\", \"properties\": {\"item\": {\"enum\": [\"sword\", \"rope\"]},"
+    " \"count\": {\"type\": \"integer\", \"minimum\": 1, \"maximum\": 9}}, \"required\": [\"item\", \"count\"],"
+    " \"additionalProperties\": false}},"
+    " {\"name\": \"take_gold\", \"parameters\": {\"type\": \"object\", \"properties\": {\"amount\": {\"type\": \"integer\", \"minimum\": 1,"
+    " \"maximum\": 100}}, \"required\": [\"amount\"], \"additionalProperties\": false}}]";
+
+/* How often a part occurs in a text. */
+static int count_of(const char *text, const char *part) {
+  int count = 0;
+  for (const char *at = strstr(text, part); at != NULL; at = strstr(at + 1, part)) count++;
+  return count;
+}
+
+/* Runs a request whose completions are read by parsers, and checks the calls of those that ended by themselves. Returns how many did. */
+static int calls_are_checked(const nvllm_request_options *options, const char *prompt, const char *name) {
+  enum { COMPLETIONS = 16 };
+  nvllm_answer_parser *parsers[COMPLETIONS];
+  uint64_t id = 0;
+  int ended = 0;
+  for (int i = 0; i < COMPLETIONS; i++) {
+    parsers[i] = NULL;
+    CHECK_STATUS(NVLLM_OK, nvllm_answer_parser_new(engine, prompt, strlen(prompt), shop, &parsers[i], &error), &error, name);
+  }
+  nvllm_request_options several = *options;
+  several.n = COMPLETIONS;
+  CHECK_STATUS(NVLLM_OK, nvllm_add_request(engine, prompt, strlen(prompt), &several, &id, &error), &error, name);
+  while (!nvllm_is_finished(engine)) {
+    nvllm_output output = {.struct_size = sizeof output};
+    if (nvllm_step(engine, 0, NULL, &error) != NVLLM_OK) break;
+    while (nvllm_poll_output(engine, &output, &error) == NVLLM_OK) {
+      nvllm_answer_parser *parser = parsers[output.index];
+      seen[0] = '\0';
+      feed(parser, output.text, output.text_len);
+      CHECK(output.finish_reason != NVLLM_FINISH_ERROR, "%s: %s", name, output.error_message);
+      if (output.finish_reason == NVLLM_FINISH_STOP) finish(parser);
+      CHECK(count_of(seen, "broken") == 0, "%s: %s", name, seen);
+      if (output.finish_reason != NVLLM_FINISH_STOP) continue;
+      const char *message = message_of(parser);
+      int calls = count_of(message, "\"type\":\"function\"");
+      int valid = count_of(message, "{\"name\":\"take_gold\",\"arguments\":{\"amount\":") +
+                  count_of(message, "{\"name\":\"give_item\",\"arguments\":{\"item\":\"sword\",\"count\":") +
+                  count_of(message, "{\"name\":\"give_item\",\"arguments\":{\"item\":\"rope\",\"count\":");
+      CHECK(calls == valid, "%s: %d of %d calls are valid: %s", name, valid, calls, message);
+      CHECK(options->tool_choice == NVLLM_TOOL_CHOICE_AUTO || calls > 0, "%s: no call: %s", name, message);
+      CHECK(options->parallel_tool_calls || calls <= 1, "%s: %d calls: %s", name, calls, message);
+      if (options->tool_choice == NVLLM_TOOL_CHOICE_NAMED) {
+        CHECK(count_of(message, "\"name\":\"take_gold\"") == calls, "%s: another tool: %s", name, message);
+      }
+      ended++;
+    }
+  }
+  for (int i = 0; i < COMPLETIONS; i++) nvllm_answer_parser_free(parsers[i]);
+  return ended;
+}
+
+static void calls_cannot_be_malformed(void) {
+  nvllm_request_options options = options_of(200);
+  const char *begin = "<|im_start|>user\na sword<|im_end|>\n<|im_start|>assistant\n", *thinking = "<|im_start|>assistant\n<think>\n\n</think>\n\n";
+  options.temperature = 8; /* It knows nothing. */
+  options.keep_special_tokens = 1;
+  options.tools = shop;
+  options.seed = 5;
+  for (uint32_t parallel = 0; parallel < 2; parallel++) {
+    options.parallel_tool_calls = parallel;
+    options.tool_name = NULL;
+    options.tool_choice = NVLLM_TOOL_CHOICE_REQUIRED;
+    CHECK(calls_are_checked(&options, thinking, "required") > 8, "answers end");
+    calls_are_checked(&options, begin, "required, after reasoning");
+    options.tool_choice = NVLLM_TOOL_CHOICE_NAMED;
+    options.tool_name = "take_gold";
+    CHECK(calls_are_checked(&options, thinking, "by name") > 8, "answers end");
+  }
+  options.tool_name = NULL;
+  options.tool_choice = NVLLM_TOOL_CHOICE_AUTO;
+  calls_are_checked(&options, begin, "auto");
+  /* A model that wants to call: the grammar begins where it does. */
+  uint32_t open[8];
+  float want[8];
+  size_t needed = 0;
+  CHECK_STATUS(NVLLM_OK, nvllm_tokenize(engine, "<tool_call>", 11, 0, open, 8, &needed, &error), &error, "tokens");
+  for (size_t i = 0; i < needed && i < 8; i++) want[i] = 30;
+  options.bias_tokens = open;
+  options.bias_values = want;
+  options.num_bias = needed;
+  calls_are_checked(&options, thinking, "auto, with a bias");
+}
+
+static void a_schema_that_cannot_be_held_is_refused_by_name(void) {
+  static const char negative[] = "[{\"name\": \"look\"}, {\"name\": \"guess\", \"parameters\": {\"type\": \"object\", \"properties\":"
+                                 " {\"a\": {\"not\": {\"type\": \"string\"}}}}}]";
+  nvllm_request_options options = options_of(4);
+  options.tools = negative;
+  options.tool_choice = NVLLM_TOOL_CHOICE_REQUIRED;
+  REFUSED(NVLLM_ERR_INVALID_ARGUMENT, "guess: Unimplemented keys: [\"not\"]", nvllm_add_request(engine, "a", 1, &options, NULL, &error));
+  CHECK(strstr(error.message, "strict_tools") != NULL, "the option that changes it: %s", error.message);
+  options.strict_tools = 0;
+  CHECK_STATUS(NVLLM_OK, nvllm_add_request(engine, "a", 1, &options, NULL, &error), &error, "any object");
+  options.structure = "[ab]";
+  options.structure_kind = NVLLM_STRUCTURE_REGEX;
+  REFUSED(NVLLM_ERR_INVALID_ARGUMENT, "tools is a list, but must be NULL with a structure", nvllm_add_request(engine, "a", 1, &options, NULL, &error));
+  options.structure = NULL;
+  options.structure_kind = NVLLM_STRUCTURE_NONE;
+  options.beam_width = 2;
+  REFUSED(NVLLM_ERR_INVALID_ARGUMENT, "beam_width is 2, but must be 0 with tools", nvllm_add_request(engine, "a", 1, &options, NULL, &error));
+  options.beam_width = 0;
+  const char *half = "<|im_start|>assistant\n<tool_call>\n{\"name\": \"look\"";
+  REFUSED(NVLLM_ERR_UNSUPPORTED, "the prompt ends inside a tool call", nvllm_add_request(engine, half, strlen(half), &options, NULL, &error));
+  run_to_end(engine);
+}
+
 int main(int argc, char **argv) {
   const char *folder = model_folder(argc, argv);
   engine = open_engine_for(folder, 1024);
@@ -269,6 +380,8 @@ int main(int argc, char **argv) {
   special_tokens_are_in_the_text_if_they_are_asked_for();
   the_template_gets_the_tools_of_a_request();
   bad_tools_are_refused();
+  calls_cannot_be_malformed();
+  a_schema_that_cannot_be_held_is_refused_by_name();
   nvllm_engine_free(engine);
   return checks_end();
 }

@@ -21,23 +21,42 @@ mod pattern;
 mod region;
 mod response_template;
 mod sink;
+mod tool_grammar;
 mod tools;
 mod typed;
 mod value;
+mod writing;
 
 pub use parser::AnswerParser;
+pub use tool_grammar::Marks;
 pub use tools::{ParallelCalls, Tool, ToolChoice, ToolList, ToolSchemas, ToolUse};
 
 use base::error::{Error, Result};
 use formats::source::{DEFAULT_TEMPLATE, Source};
-use region::Grammar;
+use region::{Calls, Grammar, Inside, Untyped};
 use serde_json::{Map, Value as Json, json};
 use std::sync::Arc;
+use writing::Writing;
 
 /// How a model writes its answers. Cheap to clone; may be used from any thread.
 #[derive(Clone, Debug)]
 pub struct Format {
     grammar: Arc<Grammar>,
+    /// How it writes tool calls.
+    writing: Option<&'static Writing>,
+}
+
+/// What a prompt has begun of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Begun {
+    /// Nothing, or nothing that matters.
+    Nothing,
+    /// Reasoning, which goes on.
+    Reasoning,
+    /// Content, or reasoning that has ended.
+    Content,
+    /// A tool call.
+    Call,
 }
 
 impl Format {
@@ -51,7 +70,12 @@ impl Format {
         if let Some((path, template)) = source.response_template()? {
             let refused = |reason| Error::ModelFile { path, reason: format!("response_template: {reason}") };
             let grammar = response_template::grammar(&template).map_err(refused)?;
-            return Ok(Format { grammar: Arc::new(grammar) });
+            // The parser is that of the template; what the model was taught to write is known by its chat template.
+            let writing = source.chat_templates().ok().flatten().and_then(|found| {
+                let (_, text) = found.templates.get("tool_use").or_else(|| found.templates.get(DEFAULT_TEMPLATE))?;
+                writing::of(built_in::name_for(text), text)
+            });
+            return Ok(Format { grammar: Arc::new(grammar), writing });
         }
         let templates = source.chat_templates()?.map(|found| found.templates).unwrap_or_default();
         let template = templates.get("tool_use").or_else(|| templates.get(DEFAULT_TEMPLATE));
@@ -67,25 +91,41 @@ impl Format {
     /// One thing differs from transformers: `$` is the end of the answer alone, and not the place before a last line end too.
     pub fn of_response_template(template: &Json) -> Result<Format> {
         match response_template::grammar(template) {
-            Ok(grammar) => Ok(Format { grammar: Arc::new(grammar) }),
+            Ok(grammar) => Ok(Format { grammar: Arc::new(grammar), writing: None }),
             Err(reason) => Err(Error::Json { what: "response_template", reason }),
         }
     }
 
     /// The built-in format whose markers a chat template has. Without any, an answer is content alone.
     pub fn of_chat_template(source: &str) -> Format {
-        Format::built_in(built_in::name_for(source)).expect("a name of the table")
+        let name = built_in::name_for(source);
+        let format = Format::built_in(name).expect("a name of the table");
+        Format { writing: writing::of(name, source), ..format }
     }
 
     /// The built-in format of this name, one of [`Format::names`].
     pub fn built_in(name: &str) -> Option<Format> {
         let grammar = built_in::grammar(name)?.expect("expressions of the table, which tests compile");
-        Some(Format { grammar: Arc::new(grammar) })
+        Some(Format { grammar: Arc::new(grammar), writing: writing::of(name, "") })
     }
 
     /// The names of the built-in formats.
     pub fn names() -> impl Iterator<Item = &'static str> {
         built_in::names()
+    }
+
+    /// What a prompt has begun of an answer: `prompt` is the text after which the model writes.
+    pub fn begun(&self, prompt: &str) -> Begun {
+        AnswerParser::new(self, &Json::Null, prompt).begun()
+    }
+
+    /// What a value between tags is if its schema does not say.
+    fn untyped(&self) -> Untyped {
+        let tags = self.grammar.regions.iter().find_map(|region| match &region.inside {
+            Inside::Calls(Calls::Tags(tags)) => Some(tags.untyped),
+            _ => None,
+        });
+        tags.unwrap_or(Untyped::String)
     }
 
     /// The name of this format: `response_template`, or that of the built-in one.

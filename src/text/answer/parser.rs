@@ -11,7 +11,7 @@ use super::pattern::{Byte, Fuel, Groups, Match, Pattern, Search, Seeds, Sides};
 use super::region::{Calls, Grammar, Inside, Opened, Region, Tags, Untyped, Voice};
 use super::sink::{Sink, Trim};
 use super::typed::{Tools, type_arguments, typed};
-use super::{Event, Format, Message};
+use super::{Begun, Event, Format, Message};
 use base::limits;
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
@@ -208,6 +208,24 @@ impl AnswerParser {
             .flat_map(|open| open.matches(&trimmed[tail..], &mut fuel))
             .find(|found| tail + found.end >= trimmed.len())
             .map_or(prompt.len(), |found| tail + found.start)
+    }
+
+    /// What the prompt has begun.
+    pub(super) fn begun(&self) -> Begun {
+        match &self.place {
+            Place::Outside if self.sink.is_untouched() && self.text(self.done, self.end()).trim().is_empty() => {
+                Begun::Nothing
+            }
+            Place::Outside | Place::Unread => Begun::Content,
+            Place::Inside(region) => match &self.grammar.regions[*region].inside {
+                Inside::Text(Voice::Reasoning) => Begun::Reasoning,
+                Inside::Field(field) if field.voice == Some(Voice::Reasoning) => Begun::Reasoning,
+                Inside::Field(field) if field.is_calls => Begun::Call,
+                _ => Begun::Content,
+            },
+            Place::Body(..) | Place::BetweenTags(..) | Place::TagValue(..) => Begun::Call,
+            Place::Closing(_) => Begun::Content,
+        }
     }
 
     /// Reads a further piece of the answer, and returns what is known by it.

@@ -178,6 +178,12 @@ impl Sink {
         }
     }
 
+    /// Whether nothing was read, neither text nor a region.
+    pub(super) fn is_untouched(&self) -> bool {
+        let has_text = self.content.has_begun || self.reasoning.has_begun;
+        !has_text && !self.content.after_region && self.begun == 0
+    }
+
     /// A region other than content begins or ends.
     pub(super) fn region(&mut self) {
         self.content.region();

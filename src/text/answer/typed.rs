@@ -3,7 +3,7 @@
 //! The rules are those of transformers (`utils/chat_parsing/response_parser.py`): types are tried in the order of the schema, and a
 //! text that is none of them stays a string.
 
-use super::value::python_number;
+use super::value::{json, python_number};
 use serde_json::{Map, Value as Json};
 
 /// Unions within unions of a schema that are looked at.
@@ -12,6 +12,7 @@ const UNION_LEVELS: usize = 16;
 /// The tools of a request, by name.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tools {
+    /// Their parameters.
     by_name: Map<String, Json>,
 }
 
@@ -22,8 +23,8 @@ impl Tools {
         for tool in tools.as_array().into_iter().flatten() {
             let function = tool.get("function").unwrap_or(tool);
             if let Some(name) = function.get("name").and_then(Json::as_str) {
-                let properties = function.get("parameters").and_then(|parameters| parameters.get("properties"));
-                by_name.insert(name.to_string(), properties.cloned().unwrap_or(Json::Null));
+                let parameters = function.get("parameters").cloned();
+                by_name.insert(name.to_string(), parameters.unwrap_or(Json::Null));
             }
         }
         Tools { by_name }
@@ -40,14 +41,22 @@ impl Tools {
     /// The types of an argument, none if nothing is known of it.
     pub(super) fn types(&self, tool: &str, argument: &str) -> Vec<String> {
         let mut types = Vec::new();
-        if let Some(schema) = self.by_name.get(tool).and_then(|properties| properties.get(argument)) {
-            collect_types(schema, UNION_LEVELS, &mut types);
+        if let Some(root) = self.by_name.get(tool)
+            && let Some(schema) = root.get("properties").and_then(|properties| properties.get(argument))
+        {
+            collect_types(root, schema, UNION_LEVELS, &mut types);
         }
         types
     }
 }
 
-fn collect_types(schema: &Json, levels: usize, types: &mut Vec<String>) {
+fn collect_types(root: &Json, schema: &Json, levels: usize, types: &mut Vec<String>) {
+    if let Some(reference) = schema.get("$ref").and_then(Json::as_str)
+        && let Some(target) = reference.strip_prefix('#').and_then(|path| root.pointer(path))
+        && levels > 0
+    {
+        return collect_types(root, target, levels - 1, types);
+    }
     match schema.get("type") {
         Some(Json::String(name)) => types.push(name.clone()),
         Some(Json::Array(names)) => types.extend(names.iter().filter_map(|name| name.as_str().map(str::to_string))),
@@ -56,7 +65,7 @@ fn collect_types(schema: &Json, levels: usize, types: &mut Vec<String>) {
     for union in ["anyOf", "oneOf"] {
         for choice in schema.get(union).and_then(Json::as_array).into_iter().flatten() {
             if levels > 0 {
-                collect_types(choice, levels - 1, types);
+                collect_types(root, choice, levels - 1, types);
             }
         }
     }
@@ -94,8 +103,8 @@ fn of_type(text: &str, name: &str) -> Option<Json> {
             _ => None,
         },
         "null" => matches!(trimmed, "null" | "None").then_some(Json::Null),
-        "object" => serde_json::from_str::<Json>(text).ok().filter(Json::is_object),
-        "array" => serde_json::from_str::<Json>(text).ok().filter(Json::is_array),
+        "object" => json(text).filter(Json::is_object),
+        "array" => json(text).filter(Json::is_array),
         _ => None,
     }
 }
@@ -137,37 +146,39 @@ pub(super) fn type_arguments(call: &mut Json, tools: &Tools) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use serde_json::json as value_of;
 
     #[test]
     fn a_text_has_the_first_type_of_its_schema_that_it_can_have() {
-        let tools = Tools::new(&json!([{"type": "function", "function": {"name": "f", "parameters": {"properties": {
+        let tools = Tools::new(
+            &value_of!([{"type": "function", "function": {"name": "f", "parameters": {"properties": {
             "text": {"type": "string"}, "whole": {"type": "integer"}, "number": {"type": "number"}, "flag": {"type": "boolean"},
             "list": {"type": "array"}, "object": {"type": "object"}, "maybe": {"type": "integer", "nullable": true},
             "union": {"anyOf": [{"type": "integer"}, {"type": "string"}]}, "types": {"type": ["string", "null"]},
-            "any": {"description": "no type"}}}}}]));
+            "any": {"description": "no type"}}}}}]),
+        );
         let cases = [
-            ("text", "12", json!("12")),
-            ("whole", "12", json!(12)),
-            ("whole", " 3.0 ", json!(3)),
-            ("whole", "3.5", json!("3.5")),
-            ("number", "3.50", json!(3.5)),
-            ("number", "3", json!(3)),
-            ("number", "1e2", json!(100)),
-            ("number", "nan", json!("nan")),
-            ("flag", "True", json!(true)),
-            ("flag", "0", json!(false)),
-            ("flag", "yes", json!("yes")),
-            ("list", "[1, \"a\"]", json!([1, "a"])),
-            ("list", "{}", json!("{}")),
-            ("object", "{\"a\": {}}", json!({"a": {}})),
-            ("maybe", "None", json!(null)),
-            ("maybe", "4", json!(4)),
-            ("union", "5", json!(5)),
-            ("union", "five", json!("five")),
-            ("types", "null", json!(null)),
-            ("any", "5", json!("5")),
-            ("unknown", "5", json!("5")),
+            ("text", "12", value_of!("12")),
+            ("whole", "12", value_of!(12)),
+            ("whole", " 3.0 ", value_of!(3)),
+            ("whole", "3.5", value_of!("3.5")),
+            ("number", "3.50", value_of!(3.5)),
+            ("number", "3", value_of!(3)),
+            ("number", "1e2", value_of!(100)),
+            ("number", "nan", value_of!("nan")),
+            ("flag", "True", value_of!(true)),
+            ("flag", "0", value_of!(false)),
+            ("flag", "yes", value_of!("yes")),
+            ("list", "[1, \"a\"]", value_of!([1, "a"])),
+            ("list", "{}", value_of!("{}")),
+            ("object", "{\"a\": {}}", value_of!({"a": {}})),
+            ("maybe", "None", value_of!(null)),
+            ("maybe", "4", value_of!(4)),
+            ("union", "5", value_of!(5)),
+            ("union", "five", value_of!("five")),
+            ("types", "null", value_of!(null)),
+            ("any", "5", value_of!("5")),
+            ("unknown", "5", value_of!("5")),
         ];
         for (argument, text, wanted) in cases {
             assert_eq!(typed(text, &tools.types("f", argument)), wanted, "{argument} {text}");

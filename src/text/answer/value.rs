@@ -147,7 +147,6 @@ impl ValueReader {
     }
 
     /// The text ends. Whether the value is complete.
-    #[cfg(test)]
     fn end(&mut self, out: &mut Vec<u8>) -> bool {
         if self.open.is_empty() && matches!(self.state, State::Word { is_key: false }) {
             return self.end_word(out).is_ok();
@@ -417,14 +416,14 @@ impl ValueReader {
         let word = String::from_utf8_lossy(&std::mem::take(&mut self.word)).trim().to_string();
         let word = word.as_str();
         let value = match self.notation {
-            Notation::Json => serde_json::from_str::<Json>(word).ok(),
+            Notation::Json => serde_json::from_str::<Json>(word).ok().or_else(|| huge_number(word)),
             Notation::Python => python_word(word),
             Notation::Gemma => Some(gemma_word(word)),
         };
         let Some(value) = value else { return Err("a word that is neither a number, nor true, false or null") };
         self.lead(out);
         match (self.notation, value.is_number()) {
-            (Notation::Json, true) => out.extend(word.bytes()),
+            (Notation::Json, true) if huge_number(word).is_none() => out.extend(word.bytes()),
             _ => out.extend(value.to_string().into_bytes()),
         }
         Ok(())
@@ -467,7 +466,29 @@ pub(super) fn python_number(word: &str) -> Option<Json> {
     }
     let is_number = plain.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'.' | b'e' | b'E' | b'+' | b'-'));
     let number = plain.parse::<f64>().ok().filter(|_| is_number)?;
-    serde_json::Number::from_f64(number).map(Json::Number)
+    serde_json::Number::from_f64(number.clamp(f64::MIN, f64::MAX)).map(Json::Number)
+}
+
+/// A number of JSON that is too large, as the largest one: grammars have no bound for exponents.
+fn huge_number(word: &str) -> Option<Json> {
+    let is_number = word.trim_start_matches('-').starts_with(|c: char| c.is_ascii_digit())
+        && word.ends_with(|c: char| c.is_ascii_digit());
+    let number = word.parse::<f64>().ok().filter(|number| is_number && number.is_infinite())?;
+    serde_json::Number::from_f64(number.clamp(f64::MIN, f64::MAX)).map(Json::Number)
+}
+
+/// JSON, in which numbers may be too large.
+pub(super) fn json(text: &str) -> Option<Json> {
+    let parsed = serde_json::from_str(text).ok();
+    parsed.or_else(|| {
+        let (mut reader, mut out) = (ValueReader::new(Notation::Json), Vec::new());
+        let text = text.trim();
+        let is_whole = text.bytes().all(|byte| matches!(reader.step(byte, &mut out), Progress::More | Progress::Ended));
+        if !is_whole || !reader.end(&mut out) {
+            return None;
+        }
+        serde_json::from_slice(&out).ok()
+    })
 }
 
 /// A value of Gemma without quotes: what is no number is a string.

@@ -172,9 +172,12 @@ fn try_lexer(factory: &ParserFactory, lexer: &LexerSpec) -> std::result::Result<
     Ok(())
 }
 
-/// A schema with this library's settings, unless it brings some itself.
 fn schema(text: &str) -> std::result::Result<Value, String> {
-    let mut schema: Value = serde_json::from_str(text).map_err(|error| format!("not JSON: {error}"))?;
+    guided_schema(serde_json::from_str(text).map_err(|error| format!("not JSON: {error}"))?)
+}
+
+/// A schema with this library's settings, unless it brings some itself.
+pub(crate) fn guided_schema(mut schema: Value) -> std::result::Result<Value, String> {
     schema_bounds::check(&schema)?;
     schema_bounds::clamp_integers(&mut schema);
     if schema == Value::Bool(true) {

@@ -17,6 +17,7 @@ mod schema_bounds;
 mod vocabulary;
 
 pub use compiler::disarm_panic_hook;
+pub(crate) use compiler::guided_schema;
 pub use follower::{Follower, Opening};
 pub use late_masks::LateMasks;
 pub use matcher::{Compiled, Matcher, Standing, Wanted};

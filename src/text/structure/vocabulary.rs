@@ -68,9 +68,7 @@ fn word(tokenizer: &Tokenizer, token: TokenId) -> Vec<u8> {
     if bytes.len() > TOKEN_BYTES_MAX {
         return Vec::new();
     }
-    let is_mark =
-        tokenizer.is_special(token) || (tokenizer.is_added(token) && bytes.starts_with(b"<") && bytes.ends_with(b">"));
-    match is_mark {
+    match tokenizer.is_mark(token) {
         true => [&[TokTrie::SPECIAL_TOKEN_MARKER], bytes].concat(),
         false => bytes.to_vec(),
     }

@@ -109,7 +109,7 @@ impl Tokenizer {
     }
 
     /// A tokenizer from the bytes of a tokenizer.json; the error says what is wrong with them.
-    fn from_json(json: &[u8]) -> std::result::Result<Tokenizer, String> {
+    pub(crate) fn from_json(json: &[u8]) -> std::result::Result<Tokenizer, String> {
         let facts = model_file::check(json)?;
         let inner = contain(|| parse(json)).and_then(|parsed| parsed);
         let inner =
@@ -370,6 +370,12 @@ impl Tokenizer {
     /// Whether `token` is special: it marks structure and leaves no text in a stream.
     pub fn is_special(&self, token: TokenId) -> bool {
         self.table.is_special(token)
+    }
+
+    /// Whether a token stands for a mark in the text of a model, such as the begin of a tool call, and not for the text that it spells.
+    pub fn is_mark(&self, token: TokenId) -> bool {
+        let bytes = self.token_bytes(token).unwrap_or_default();
+        self.is_special(token) || (self.is_added(token) && bytes.starts_with(b"<") && bytes.ends_with(b">"))
     }
 }
 

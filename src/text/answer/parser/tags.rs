@@ -146,13 +146,13 @@ fn tag_json(tools: &Tools, tags: &Tags, call: &TagCall, value: &TagValue, text: 
     if let Some(is_string) = value.is_string {
         return match is_string {
             true => Json::from(text),
-            false => serde_json::from_str(text).unwrap_or_else(|_| Json::from(text)),
+            false => super::super::value::json(text).unwrap_or_else(|| Json::from(text)),
         };
     }
     let types = tools.types(&call.name, &value.key);
     match (types.is_empty(), tags.untyped) {
         (false, _) => typed(text, &types),
         (true, Untyped::String) => Json::from(text),
-        (true, Untyped::Json) => serde_json::from_str(text).unwrap_or_else(|_| Json::from(text)),
+        (true, Untyped::Json) => super::super::value::json(text).unwrap_or_else(|| Json::from(text)),
     }
 }

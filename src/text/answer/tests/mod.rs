@@ -3,6 +3,7 @@
 use super::*;
 use serde_json::json;
 
+mod calls;
 mod hostile;
 mod random;
 
