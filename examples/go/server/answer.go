@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 	"strings"
 	"sync"
@@ -31,6 +32,8 @@ type job struct {
 	newSpeaker func() (*speaker, error)
 	// Strings that end an answer, if the answer says which one did.
 	stops []string
+	// Whether the schemas of tools may be left out of the grammar if they cannot be held: no tool asks for strict.
+	mayLoosen bool
 
 	embedding embeddingForm
 }
@@ -95,6 +98,11 @@ func (j *job) begin(ctx context.Context, queued func()) (<-chan news, error) {
 	var full error
 	for _, p := range asked.prompts {
 		stream, err := pool.stream(ctx, p, asked.options)
+		if j.mayLoosen && isSchemaOfTool(err) {
+			slog.Warn("arguments of tools do not follow their schemas", "reason", err)
+			asked.options.NoStrictTools = true
+			stream, err = pool.stream(ctx, p, asked.options)
+		}
 		if len(streams) > 0 && errors.Is(err, nanovllm.ErrQueueFull) {
 			full = err
 			break
@@ -148,6 +156,15 @@ func (j *job) begin(ctx context.Context, queued func()) (<-chan news, error) {
 	return merged, nil
 }
 
+// isSchemaOfTool reports whether the library has refused a request for the schema of a tool, which it would accept without strict.
+func isSchemaOfTool(err error) bool {
+	var failed *nanovllm.Error
+	return errors.As(err, &failed) && failed.Status == nanovllm.ErrInvalidArgument && strings.HasSuffix(failed.Message, strictTools)
+}
+
+// strictTools ends the library's message for a schema of a tool that it cannot hold.
+const strictTools = "change it, or set strict_tools to 0"
+
 // parametersOfOptions maps the options that the engine's refusals begin with to the parameters of a request.
 var parametersOfOptions = map[string]string{
 	"temperature": "temperature", "top_p": "top_p", "min_p": "min_p", "min_tokens": "min_tokens", "presence_penalty": "presence_penalty",
@@ -163,6 +180,7 @@ func (j *job) inOwnWords(err error) error {
 		return err
 	}
 	option, rest, _ := strings.Cut(failed.Message, " ")
+	option, isPrefix := strings.CutSuffix(option, ":")
 	param := parametersOfOptions[option]
 	if option == "num_logprobs" {
 		param = j.logprobField
@@ -170,7 +188,11 @@ func (j *job) inOwnWords(err error) error {
 	if param == "" {
 		return err
 	}
-	return &apiError{status: http.StatusBadRequest, kind: "invalid_request_error", param: param, message: param + " " + rest}
+	message := param + " " + rest
+	if isPrefix {
+		message = param + ": " + rest
+	}
+	return &apiError{status: http.StatusBadRequest, kind: "invalid_request_error", param: param, message: message}
 }
 
 // streamLater queues a prompt as soon as a queue has room for it.

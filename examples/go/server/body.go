@@ -59,7 +59,7 @@ func (s *server) receive(ctx context.Context, r *http.Request, understand unders
 		return nil, nil, err
 	}
 	j.release = model.release
-	if j.asked.options.Structure != "" {
+	if j.asked.options.Structure != "" || j.asked.options.Tools != "" {
 		// Not in the lane of requests that need no compilation, which would wait for those that do.
 		done()
 		leave, err := s.intake.structured.enter(ctx)

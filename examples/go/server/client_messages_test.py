@@ -11,7 +11,8 @@ PRIMES = "Prime numbers within 10: 2, 3, 5, 7."
 MESSAGES = [{"role": "user", "content": "list all prime numbers within 10"}]
 # Newer clients have no argument for it.
 GREEDY = {"temperature": 0}
-TOOLS = [{"name": "give_item", "input_schema": {"type": "object", "properties": {"item": {"type": "string"}}, "required": ["item"]}}]
+SCHEMA = {"type": "object", "properties": {"item": {"enum": ["iron sword", "rye bread"]}}, "required": ["item"], "additionalProperties": False}
+TOOLS = [{"name": "give_item", "input_schema": SCHEMA}]
 
 
 def main(url: str, key: str) -> None:
@@ -28,6 +29,14 @@ def main(url: str, key: str) -> None:
     counted = client.messages.count_tokens(model="demo", messages=MESSAGES, system="be brief")
     longer = client.messages.count_tokens(model="demo", messages=MESSAGES, system="be brief", tools=TOOLS)
     assert 0 < counted.input_tokens < longer.input_tokens, (counted, longer)
+
+    # A call that is required is made, with arguments of its schema.
+    asked = {"model": "demo", "max_tokens": 400, "thinking": {"type": "disabled"}, "messages": MESSAGES, "tools": TOOLS, "tool_choice": {"type": "any", "disable_parallel_tool_use": True}}
+    called = client.messages.create(**asked)
+    assert called.stop_reason == "tool_use" and called.content[0].input["item"] in ("iron sword", "rye bread"), called
+    with client.messages.stream(**asked) as stream:
+        whole = stream.get_final_message()
+    assert whole.content[0].type == "tool_use" and whole.content[0].input["item"] in ("iron sword", "rye bread"), whole
 
     history = [
         *MESSAGES,

@@ -18,16 +18,22 @@ TOOLS = [
         "function": {
             "name": "give_item",
             "description": "gives an item to the customer",
-            "parameters": {"type": "object", "properties": {"item": {"type": "string"}}, "required": ["item"]},
+            "parameters": {
+                "type": "object",
+                "properties": {"item": {"enum": ["iron sword", "rye bread"]}},
+                "required": ["item"],
+                "additionalProperties": False,
+            },
         },
     }
 ]
+NO_REASONING = {"chat_template_kwargs": {"enable_thinking": False}}
 # The demo model calls no function by itself: a grammar makes it write what models of its format write.
 CALL = """start: "<think>\\nA sword.\\n</think>\\n\\nHere.\\n<tool_call>\\n{\\"name\\": \\"give_item\\", \\"arguments\\": {\\"item\\": \\"iron sword\\"}}\\n</tool_call>" """
 
 
 def calls(client: openai.OpenAI, model: str) -> None:
-    asked = {"model": model, "messages": MESSAGES, "tools": TOOLS, "extra_body": {"guided_grammar": CALL}}
+    asked = {"model": model, "messages": MESSAGES, "extra_body": {"guided_grammar": CALL}}
     message = client.chat.completions.create(**asked).choices[0].message
     assert message.tool_calls[0].function.name == "give_item", message
     assert json.loads(message.tool_calls[0].function.arguments) == {"item": "iron sword"}, message
@@ -40,6 +46,13 @@ def calls(client: openai.OpenAI, model: str) -> None:
         whole = stream.get_final_completion().choices[0]
     assert whole.finish_reason == "tool_calls", whole
     assert json.loads(whole.message.tool_calls[0].function.arguments) == {"item": "iron sword"}, whole
+
+    # A call that is required is made, with arguments of its schema.
+    required = client.chat.completions.create(
+        model=model, messages=MESSAGES, tools=TOOLS, tool_choice="required", parallel_tool_calls=False, max_tokens=400, extra_body=NO_REASONING
+    ).choices[0]
+    assert required.finish_reason == "tool_calls" and len(required.message.tool_calls) == 1, required
+    assert json.loads(required.message.tool_calls[0].function.arguments)["item"] in ("iron sword", "rye bread"), required
 
     # The message goes back as the client has it.
     history = [*MESSAGES, message, {"role": "tool", "tool_call_id": message.tool_calls[0].id, "content": "given"}]
@@ -54,6 +67,10 @@ def responses(client: openai.OpenAI, model: str) -> None:
         kinds = [event.type for event in stream]
         whole = stream.get_final_response()
     assert whole.output_text == PRIMES and kinds[0] == "response.created" and kinds[-1] == "response.completed", (whole, kinds)
+    called = client.responses.create(
+        model=model, input="a sword", tools=[{"type": "function", **TOOLS[0]["function"]}], tool_choice="required", parallel_tool_calls=False, max_output_tokens=400, reasoning={"effort": "none"}
+    ).output[0]
+    assert called.type == "function_call" and json.loads(called.arguments)["item"], called
     # What an answer says goes back as input.
     history = [{"role": "user", "content": "hello"}, *answer.output, {"role": "user", "content": "list all prime numbers within 10"}]
     assert client.responses.create(model=model, input=history, instructions="be brief", max_output_tokens=4).status in ("incomplete", "completed")

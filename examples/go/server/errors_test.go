@@ -32,6 +32,16 @@ func TestAStructureThatGotNoPlaceMayComeAgain(t *testing.T) {
 	}
 }
 
+func TestTheLibraryNamesSchemasThatItCannotHold(t *testing.T) {
+	source, err := os.ReadFile("../../../src/engine/validation.rs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(source), strictTools+`"`) {
+		t.Errorf("the library says something other than %q", strictTools)
+	}
+}
+
 func TestWhatJSONCannotSayIsAnError(t *testing.T) {
 	nan := map[string]any{"embedding": []float32{1, float32(math.NaN())}}
 	whole := httptest.NewRecorder()

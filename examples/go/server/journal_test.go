@@ -146,8 +146,8 @@ func TestAClientThatLeavesIsCountedAs499(t *testing.T) {
 				_ = response.Body.Close()
 			}
 		}()
-		waitUntil(t, "it is being answered", func() bool { return !s.engine.Finished() })
-		if i == 1 {
+		if i == 1 { // the first has left by itself
+			waitUntil(t, "it is being answered", func() bool { return !s.engine.Finished() })
 			leave()
 		}
 		<-left
@@ -156,6 +156,7 @@ func TestAClientThatLeavesIsCountedAs499(t *testing.T) {
 			_, text := s.get(t, "/metrics")
 			return strings.Contains(text, fmt.Sprintf("nanovllm_http_requests_total{code=\"499\",path=\"/v1/chat/completions\"} %d\n", i+1))
 		})
+		waitUntil(t, "the engine is idle", s.engine.Finished)
 	}
 	if _, text := s.get(t, "/metrics"); strings.Contains(text, `code="503"`) || strings.Contains(text, `code="200",path="/v1/chat`) {
 		t.Error("it is counted as something else too")

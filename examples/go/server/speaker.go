@@ -2,6 +2,7 @@ package main
 
 import (
 	"crypto/rand"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -39,6 +40,7 @@ func (o *served) listenTo(j *job, request *chatRequest, prompt string) error {
 		case choice.mode == "required":
 			options.ToolChoice = nanovllm.ToolChoiceRequired
 		}
+		j.mayLoosen = !slices.ContainsFunc(tools, func(one tool) bool { return one.Function.Strict != nil && *one.Function.Strict })
 		options.NoParallelToolCalls = request.ParallelToolCalls != nil && !*request.ParallelToolCalls
 	}
 	// Neither the request nor all of its prompt stay in memory during the answer.

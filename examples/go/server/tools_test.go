@@ -12,10 +12,11 @@ import (
 	"unicode/utf8"
 )
 
-// The demo model calls no function by itself: a grammar makes it write what models of its format write.
+// The demo model calls no function by itself: a grammar makes it write what models of its format write, with reasoning and content. Tools
+// that must be called make a grammar of their own, which a request can have instead.
 const (
 	giveTool   = `{"type": "function", "function": {"name": "give_item", "parameters": {"type": "object", "properties": {"item": {"type": "string"}, "count": {"type": "integer"}}}}}`
-	calling    = `"tools": [` + giveTool + `], "grammar": "start: \"<think>\\nA sword it is.\\n</think>\\n\\nHere you are.\\n<tool_call>\\n{\\\"name\\\": \\\"give_item\\\", \\\"arguments\\\": {\\\"item\\\": \\\"iron sword\\\", \\\"count\\\": 2}}\\n</tool_call>\""`
+	calling    = `"grammar": "start: \"<think>\\nA sword it is.\\n</think>\\n\\nHere you are.\\n<tool_call>\\n{\\\"name\\\": \\\"give_item\\\", \\\"arguments\\\": {\\\"item\\\": \\\"iron sword\\\", \\\"count\\\": 2}}\\n</tool_call>\""`
 	forAnItem  = `"messages": [{"role": "user", "content": "a sword, please"}]`
 	gaveItem   = `{"item": "iron sword", "count": 2}`
 	thought    = "A sword it is."
@@ -339,5 +340,97 @@ func TestResponsesAreAnsweredInItems(t *testing.T) {
 		if status, _, text := s.post(t, "/v1/responses", `{`+fields+`}`); status != 400 || !strings.Contains(strings.ReplaceAll(text, `\"`, `"`), says) {
 			t.Errorf("%s: %d %s", fields, status, text)
 		}
+	}
+}
+
+// Tools that must be called are, after the reasoning, which is left out here, by a model that calls none by itself, with arguments of their schema.
+func TestCallsThatAreRequiredAreMade(t *testing.T) {
+	s := start(t, demoConfig(), settings{}, time.Second)
+	const trade = `"tools": [
+		{"type": "function", "function": {"name": "give_item", "parameters": {"type": "object", "properties": {"item": {"enum": ["iron sword", "rye bread"]}}, "required": ["item"], "additionalProperties": false}}},
+		{"type": "function", "function": {"name": "take_gold", "parameters": {"type": "object", "properties": {"count": {"type": "integer", "minimum": 1, "maximum": 9}}, "required": ["count"], "additionalProperties": false}}}]`
+	check := func(call chatCall) {
+		t.Helper()
+		var arguments struct {
+			Item  string
+			Count int
+		}
+		err := json.Unmarshal([]byte(call.Function.Arguments), &arguments)
+		isGift := call.Function.Name == "give_item" && (arguments.Item == "iron sword" || arguments.Item == "rye bread")
+		isPrice := call.Function.Name == "take_gold" && arguments.Count >= 1 && arguments.Count <= 9
+		if err != nil || !isGift && !isPrice {
+			t.Errorf("%+v", call)
+		}
+	}
+	for _, fields := range []string{
+		`"tool_choice": "required"`,
+		`"tool_choice": "required", "parallel_tool_calls": false`,
+		`"tool_choice": {"type": "function", "function": {"name": "take_gold"}}`,
+	} {
+		for seed := range 4 {
+			body := fmt.Sprintf(`{%s, %s, %s, "seed": %d, "max_tokens": 400, "chat_template_kwargs": {"enable_thinking": false}`, forAnItem, trade, fields, seed)
+			status, _, text := s.post(t, "/v1/chat/completions", body+`}`)
+			var whole chatAnswer
+			if err := json.Unmarshal([]byte(text), &whole); err != nil || status != 200 {
+				t.Fatalf("%s: %d %s", fields, status, text)
+			}
+			calls := whole.Choices[0].Message.ToolCalls
+			if whole.Choices[0].FinishReason == "length" {
+				continue // it went on to call
+			}
+			if whole.Choices[0].FinishReason != "tool_calls" || len(calls) == 0 || strings.Contains(fields, "false") && len(calls) != 1 ||
+				strings.Contains(fields, "take_gold") && calls[0].Function.Name != "take_gold" {
+				t.Errorf("%s: %s", fields, text)
+			}
+			for _, call := range calls {
+				check(call)
+			}
+			// The stream of the same answer has the same calls.
+			_, _, text = s.post(t, "/v1/chat/completions", body+`, "stream": true}`)
+			var streamed []chatCall
+			for _, event := range dataOf(t, text) {
+				var chunk chatAnswer
+				if err := json.Unmarshal([]byte(event), &chunk); err != nil {
+					t.Fatal(event)
+				}
+				for _, delta := range chunk.Choices[0].Delta.ToolCalls {
+					if delta.Index == len(streamed) {
+						streamed = append(streamed, chatCall{})
+					}
+					streamed[delta.Index].Function.Name += delta.Function.Name
+					streamed[delta.Index].Function.Arguments += delta.Function.Arguments
+				}
+			}
+			for i, call := range calls {
+				if len(streamed) != len(calls) || streamed[i].Function != call.Function {
+					t.Errorf("%s: %+v streamed, %+v whole", fields, streamed, calls)
+					break
+				}
+			}
+		}
+	}
+	// Messages and Responses mean the same.
+	_, _, text := s.post(t, "/v1/messages", `{"max_tokens": 400, "thinking": {"type": "disabled"}, "messages": [{"role": "user", "content": "a sword, please"}], "tool_choice": {"type": "tool", "name": "take_gold", "disable_parallel_tool_use": true},
+		"tools": [{"name": "take_gold", "input_schema": {"type": "object", "properties": {"count": {"const": 3}}, "required": ["count"], "additionalProperties": false}}]}`)
+	if !strings.Contains(text, `"type":"tool_use"`) || !strings.Contains(text, `"input":{"count":`) || !strings.Contains(text, `"stop_reason":"tool_use"`) {
+		t.Errorf("messages: %s", text)
+	}
+	_, _, text = s.post(t, "/v1/responses", `{"max_output_tokens": 400, "reasoning": {"effort": "none"}, "input": "a sword, please", "tool_choice": {"type": "function", "name": "take_gold"}, "parallel_tool_calls": false, "stream": true,
+		"tools": [{"type": "function", "name": "take_gold", "parameters": {"type": "object", "properties": {"count": {"const": 3}}, "required": ["count"], "additionalProperties": false}}]}`)
+	if events := namedEvents(t, text); !slices.Contains(events, "response.function_call_arguments.delta") || !slices.Contains(events, "response.function_call_arguments.done") ||
+		events[len(events)-1] != "response.completed" {
+		t.Errorf("responses: %q", events)
+	}
+}
+
+// Clients send schemas that no grammar holds. Unless a tool is strict, its arguments are then any object.
+func TestASchemaThatCannotBeHeldIsRefusedOnlyIfItIsStrict(t *testing.T) {
+	s := start(t, demoConfig(), settings{}, time.Second)
+	const body = `{"messages": [{"role": "user", "content": "hello"}], "max_tokens": 4, "tools": [{"type": "function", "function": {"name": "f",%s "parameters": {"type": "object", "not": {"required": ["a"]}}}}]}`
+	if status, _, text := s.post(t, "/v1/chat/completions", fmt.Sprintf(body, "")); status != 200 {
+		t.Errorf("%d %s", status, text)
+	}
+	if status, _, text := s.post(t, "/v1/chat/completions", fmt.Sprintf(body, ` "strict": true,`)); status != 400 || !strings.Contains(text, "cannot be held") || !strings.Contains(text, `"param":"tools"`) {
+		t.Errorf("strict: %d %s", status, text)
 	}
 }
