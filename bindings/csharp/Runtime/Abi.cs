@@ -447,6 +447,8 @@ namespace Nanovllm
         internal uint parallel_tool_calls;
         internal uint strict_tools;
         internal uint keep_special_tokens;
+        internal uint max_thinking_tokens;
+        internal uint reserved_too;
     }
 
     [StructLayout(LayoutKind.Sequential)]
@@ -511,6 +513,8 @@ namespace Nanovllm
         internal uint* prompt_top_tokens;
         internal float* prompt_top_logprobs;
         internal float score;
+        internal uint reserved;
+        internal uint reasoning_tokens;
     }
 
     /// <summary>As nvllm_progress of the C API.</summary>
@@ -1022,6 +1026,13 @@ namespace Nanovllm
         /// <summary>Whether the text of outputs has special tokens, spelled out. A nvllm_answer_parser needs them.
         /// Default false.</summary>
         public bool? KeepSpecialTokens { get; set; }
+        /// <summary>Number of tokens of reasoning after which its end marker is forced: 0 ends it at once. Default
+        /// UINT32_MAX: no limit, and ReasoningTokens of outputs is 0. Tokens of the markers do not count. A model whose
+        /// answers have no reasoning is not limited. Cannot be combined with StructureKind or BeamWidth. Needs a
+        /// tokenizer.</summary>
+        public uint? MaxThinkingTokens { get; set; }
+        /// <summary>Must be 0.</summary>
+        public uint? ReservedToo { get; set; }
 
         unsafe void Assign(nvllm_request_options* native, Borrowed memory)
         {
@@ -1062,6 +1073,8 @@ namespace Nanovllm
             if (ParallelToolCalls.HasValue) native->parallel_tool_calls = ParallelToolCalls.Value ? 1u : 0u;
             if (StrictTools.HasValue) native->strict_tools = StrictTools.Value ? 1u : 0u;
             if (KeepSpecialTokens.HasValue) native->keep_special_tokens = KeepSpecialTokens.Value ? 1u : 0u;
+            if (MaxThinkingTokens.HasValue) native->max_thinking_tokens = MaxThinkingTokens.Value;
+            if (ReservedToo.HasValue) native->reserved_too = ReservedToo.Value;
         }
 
         internal unsafe void Read(nvllm_request_options* native)
@@ -1095,6 +1108,7 @@ namespace Nanovllm
             ParallelToolCalls = native->parallel_tool_calls != 0;
             StrictTools = native->strict_tools != 0;
             KeepSpecialTokens = native->keep_special_tokens != 0;
+            MaxThinkingTokens = native->max_thinking_tokens;
         }
     }
 }
