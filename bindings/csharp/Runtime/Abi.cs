@@ -1006,8 +1006,6 @@ namespace Nanovllm
         /// stop tokens and MaxTokens may end it before the structure is complete. A completion that cannot continue
         /// ends with Finish.Error. Needs a tokenizer.</summary>
         public StructureKind? StructureKind { get; set; }
-        /// <summary>Must be 0.</summary>
-        public uint? Reserved { get; set; }
         /// <summary>Tools that the model may call: a JSON array of {"type": "function", "function": {"name",
         /// "description", "parameters"}}, as in the OpenAI API, or of the inner objects, at most
         /// NVLLM_MAX_MESSAGES_BYTES. Where messages are rendered with these options, as by nvllm_add_chat, the chat
@@ -1031,8 +1029,6 @@ namespace Nanovllm
         /// answers have no reasoning is not limited. Cannot be combined with StructureKind or BeamWidth. Needs a
         /// tokenizer.</summary>
         public uint? MaxThinkingTokens { get; set; }
-        /// <summary>Must be 0.</summary>
-        public uint? ReservedToo { get; set; }
 
         unsafe void Assign(nvllm_request_options* native, Borrowed memory)
         {
@@ -1066,7 +1062,6 @@ namespace Nanovllm
             if (EarlyStopping.HasValue) native->early_stopping = (uint)EarlyStopping.Value;
             if (Structure != null) native->structure = memory.Text(Structure, "Structure");
             if (StructureKind.HasValue) native->structure_kind = (int)StructureKind.Value;
-            if (Reserved.HasValue) native->reserved = Reserved.Value;
             if (Tools != null) native->tools = memory.Text(Tools, "Tools");
             if (ToolName != null) native->tool_name = memory.Text(ToolName, "ToolName");
             if (ToolChoice.HasValue) native->tool_choice = (int)ToolChoice.Value;
@@ -1074,7 +1069,6 @@ namespace Nanovllm
             if (StrictTools.HasValue) native->strict_tools = StrictTools.Value ? 1u : 0u;
             if (KeepSpecialTokens.HasValue) native->keep_special_tokens = KeepSpecialTokens.Value ? 1u : 0u;
             if (MaxThinkingTokens.HasValue) native->max_thinking_tokens = MaxThinkingTokens.Value;
-            if (ReservedToo.HasValue) native->reserved_too = ReservedToo.Value;
         }
 
         internal unsafe void Read(nvllm_request_options* native)

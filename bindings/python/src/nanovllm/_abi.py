@@ -777,8 +777,6 @@ class RequestOptions(TypedDict, total=False):
     #: stop tokens and max_tokens may end it before the structure is complete. A completion that cannot continue ends
     #: with NVLLM_FINISH_ERROR. Needs a tokenizer.
     structure_kind: StructureKind | str | None
-    #: Must be 0.
-    reserved: int | None
     #: Tools that the model may call: a JSON array of {"type": "function", "function": {"name", "description",
     #: "parameters"}}, as in the OpenAI API, or of the inner objects, at most NVLLM_MAX_MESSAGES_BYTES. Where messages
     #: are rendered with these options, as by nvllm_add_chat, the chat template gets them as "tools", unless its options
@@ -799,5 +797,3 @@ class RequestOptions(TypedDict, total=False):
     #: limit, and reasoning_tokens of outputs is 0. Tokens of the markers do not count. A model whose answers have no
     #: reasoning is not limited. Cannot be combined with structure_kind or beam_width. Needs a tokenizer.
     max_thinking_tokens: int | None
-    #: Must be 0.
-    reserved_too: int | None
