@@ -778,6 +778,12 @@ typedef struct nvllm_request_options {
   uint32_t strict_tools;
   // 0 or 1: whether the text of outputs has special tokens, spelled out. A nvllm_answer_parser needs them. Default 0.
   uint32_t keep_special_tokens;
+  // Number of tokens of reasoning after which its end marker is forced: 0 ends it at once. Default UINT32_MAX: no limit, and
+  // reasoning_tokens of outputs is 0. Tokens of the markers do not count. A model whose answers have no reasoning is not limited. Cannot
+  // be combined with structure_kind or beam_width. Needs a tokenizer.
+  uint32_t max_thinking_tokens;
+  // Must be 0.
+  uint32_t reserved_too;
 } nvllm_request_options;
 
 // [any] Sets the defaults, which are greedy decoding: nvllm_request_options_init(&options, sizeof options). Writes at most struct_size
@@ -972,6 +978,11 @@ typedef struct nvllm_output {
   const float *prompt_top_logprobs;
   // Beam search: cumulative_logprob divided by completion_tokens to the power of length_penalty. Else 0.
   float score;
+  // 0.
+  uint32_t reserved;
+  // Number of tokens of reasoning so far, without its markers; 0 if max_thinking_tokens of the request's options is not set. Of an end
+  // marker that is several tokens, all but the last count.
+  uint32_t reasoning_tokens;
 } nvllm_output;
 
 // Receives one output, which is valid during the call only. Any return value other than 0 cancels the request.

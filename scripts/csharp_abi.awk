@@ -102,7 +102,7 @@ function option_type(struct, field,   c_type) {
     return cs_type(c_type) "?"
 }
 function is_array(struct, field) { return (struct, "num_" field) in type }
-function is_option(struct, field) { return !(field in by_hand || field ~ /^num_/ && (struct, substr(field, 5)) in type) }
+function is_option(struct, field) { return !(field in by_hand || field ~ /^reserved/ || field ~ /^num_/ && (struct, substr(field, 5)) in type) }
 function write_options(struct, name, text,   i, field, property, as, element) {
     print "\n    /// <summary>" text " What is null is as the library has it.</summary>"
     print "    public sealed partial class " name "\n    {"

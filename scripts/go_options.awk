@@ -114,7 +114,7 @@ function write_reading(struct, name,   i, field, value, go) {
     print "func (o *" name ") read(native, plain *C." struct ") {"
     for (i = 1; i <= num_fields[struct]; i++) {
         field = fields[struct, i]
-        if (!is_scalar(struct, field)) continue
+        if (!is_scalar(struct, field) || field in by_hand) continue
         go = go_type(struct, field)
         value = "o." field_name(struct, field)
         if (is_negated(struct, field)) print "\t" value " = native." field " == 0"
@@ -145,6 +145,8 @@ END {
     typed["bias_tokens"] = "map[uint32]float32"
     typed["early_stopping"] = "EarlyStopping"
     typed["nvllm_structure"] = "structure_kind"
+    by_hand["max_thinking_tokens"] = 1
+    described["max_thinking_tokens"] = "Number of tokens of reasoning after which its end is forced. 0: no limit, and Output.ReasoningTokens is 0. Below 0: the end is forced at once. A model whose answers have no reasoning is not limited. Cannot be combined with StructureKind or BeamWidth. Needs a tokenizer."
     described["parallel_tool_calls"] = "Whether the completion may have at most one call."
     described["strict_tools"] = "Whether the arguments of a call are any JSON object. Else they follow the schema of its tool. A tool with a \"strict\" of its own decides for itself."
     split("struct_size bias_values progress progress_user_data", names, " ")

@@ -68,7 +68,7 @@ function write_options(struct, name, doc_text,   i, field, text) {
     print "    \"\"\"" doc_text "\"\"\"\n"
     for (i = 1; i <= num_fields[struct]; i++) {
         field = fields[struct, i]
-        if (field in hidden || (struct, substr(field, 5)) in type && field ~ /^num_/) continue
+        if (field in hidden || field ~ /^reserved/ || (struct, substr(field, 5)) in type && field ~ /^num_/) continue
         text = without_c(doc[struct, field])
         gsub(/`/, "", text)
         print wrapped(text, "    #:")

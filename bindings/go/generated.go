@@ -306,6 +306,11 @@ type RequestOptions struct {
 
 	// Whether the text of outputs has special tokens, spelled out. A [AnswerParser] needs them.
 	KeepSpecialTokens bool
+
+	// Number of tokens of reasoning after which its end is forced. 0: no limit, and Output.ReasoningTokens is 0. Below 0:
+	// the end is forced at once. A model whose answers have no reasoning is not limited. Cannot be combined with
+	// StructureKind or BeamWidth. Needs a tokenizer.
+	MaxThinkingTokens int
 }
 
 // assign sets the numbers that are not 0, and leaves every pointer as it is.

@@ -81,6 +81,9 @@ func (o *RequestOptions) native(pinner *runtime.Pinner) (options *C.nvllm_reques
 	C.nvllm_request_options_init(options, C.sizeof_nvllm_request_options)
 	pinner.Pin(options)
 	o.assign(options)
+	if o.MaxThinkingTokens != 0 {
+		options.max_thinking_tokens = C.uint32_t(max(o.MaxThinkingTokens, 0))
+	}
 	if len(o.StopTokens) > 0 {
 		pinner.Pin(&o.StopTokens[0])
 		options.stop_tokens = (*C.uint32_t)(&o.StopTokens[0])
@@ -132,7 +135,7 @@ func (o *RequestOptions) check() error {
 	if o == nil {
 		return nil
 	}
-	if err := o.checkRanges(); err != nil {
+	if err := cmp.Or(o.checkRanges(), inRange("MaxThinkingTokens", max(o.MaxThinkingTokens, 0))); err != nil {
 		return err
 	}
 	for _, text := range o.Stop {

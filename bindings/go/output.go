@@ -54,6 +54,7 @@ type Output struct {
 	PromptTokens     int
 	CachedTokens     int           // prompt tokens that were taken from the prefix cache
 	CompletionTokens int           // tokens generated so far, including the stop token
+	ReasoningTokens  int           // tokens of reasoning so far, if RequestOptions.MaxThinkingTokens is set
 	TimeToFirstToken time.Duration // 0 before the first token
 	Logprobs         []float32     // log-probability of each token, or nil
 	TopTokens        [][]uint32    // alternatives of each token, or nil
@@ -94,6 +95,7 @@ func copyOutput(shown *C.nvllm_output) Output {
 		PromptTokens:     int(shown.prompt_tokens),
 		CachedTokens:     int(shown.cached_tokens),
 		CompletionTokens: int(shown.completion_tokens),
+		ReasoningTokens:  int(shown.reasoning_tokens),
 		TimeToFirstToken: time.Duration(shown.time_to_first_token_us) * time.Microsecond,
 		Logprobs:         copied[float32](unsafe.Pointer(shown.logprobs), n),
 		TopTokens:        rows(copied[uint32](unsafe.Pointer(shown.top_tokens), n*width), width),

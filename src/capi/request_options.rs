@@ -55,6 +55,7 @@ impl nvllm_request_options {
             stop_strings: _,
             structure: _,
             tools: _,
+            max_thinking_tokens,
             special_tokens,
         } = params;
         let sampled = BeamParams { width: 0, length_penalty: 1.0, early_stopping: EarlyStopping::WhenUnlikely };
@@ -109,6 +110,8 @@ impl nvllm_request_options {
             parallel_tool_calls: 1,
             strict_tools: 1,
             keep_special_tokens: u32::from(special_tokens == SpecialTokens::Keep),
+            max_thinking_tokens: max_thinking_tokens.unwrap_or(u32::MAX),
+            reserved_too: 0,
         }
     }
 
@@ -139,8 +142,10 @@ impl nvllm_request_options {
         };
         // SAFETY: promised by the caller.
         let (structure, tools) = unsafe { (self.structure()?, self.tools()?) };
-        if self.reserved != 0 {
-            return Err(Error::Option { field: "reserved", value: self.reserved.to_string(), wanted: "0" }.into());
+        for (field, value) in [("reserved", self.reserved), ("reserved_too", self.reserved_too)] {
+            if value != 0 {
+                return Err(Error::Option { field, value: value.to_string(), wanted: "0" }.into());
+            }
         }
         Ok(SamplingParams {
             tag: self.tag,
@@ -179,6 +184,7 @@ impl nvllm_request_options {
             stop_strings,
             structure,
             tools: tools.map(Arc::new),
+            max_thinking_tokens: Some(self.max_thinking_tokens).filter(|&tokens| tokens != u32::MAX),
             special_tokens: match switch("keep_special_tokens", self.keep_special_tokens)? {
                 true => SpecialTokens::Keep,
                 false => SpecialTokens::Skip,
@@ -354,6 +360,7 @@ mod tests {
             stop_strings: Vec::new(),
             structure: None,
             tools: None,
+            max_thinking_tokens: Some(11),
             special_tokens: SpecialTokens::Keep,
         };
         assert_eq!(there_and_back(&every), every);

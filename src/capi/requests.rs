@@ -157,6 +157,12 @@ pub struct nvllm_request_options {
     pub strict_tools: u32,
     /// 0 or 1: whether the text of outputs has special tokens, spelled out. A nvllm_answer_parser needs them. Default 0.
     pub keep_special_tokens: u32,
+    /// Number of tokens of reasoning after which its end marker is forced: 0 ends it at once. Default UINT32_MAX: no limit, and
+    /// reasoning_tokens of outputs is 0. Tokens of the markers do not count. A model whose answers have no reasoning is not limited. Cannot
+    /// be combined with structure_kind or beam_width. Needs a tokenizer.
+    pub max_thinking_tokens: u32,
+    /// Must be 0.
+    pub reserved_too: u32,
 }
 
 /// Which tools a completion calls.

@@ -125,6 +125,11 @@ pub struct nvllm_output {
     pub prompt_top_logprobs: *const f32,
     /// Beam search: cumulative_logprob divided by completion_tokens to the power of length_penalty. Else 0.
     pub score: f32,
+    /// 0.
+    pub reserved: u32,
+    /// Number of tokens of reasoning so far, without its markers; 0 if max_thinking_tokens of the request's options is not set. Of an end
+    /// marker that is several tokens, all but the last count.
+    pub reasoning_tokens: u32,
 }
 
 /// Receives one output, which is valid during the call only. Any return value other than 0 cancels the request.
@@ -387,6 +392,8 @@ impl Default for Shown {
             prompt_top_tokens: std::ptr::null(),
             prompt_top_logprobs: std::ptr::null(),
             score: 0.0,
+            reserved: 0,
+            reasoning_tokens: 0,
         };
         Shown {
             view,
@@ -449,6 +456,7 @@ impl Shown {
             prompt_top_tokens: start(&self.prompt_logprobs.top_tokens),
             prompt_top_logprobs: start(&self.prompt_logprobs.top_logprobs),
             score: output.score,
+            reasoning_tokens: output.reasoning_tokens,
             error_message,
             embedding: if output.embedding.is_empty() { std::ptr::null() } else { self.embedding.as_ptr() },
             embedding_len: output.embedding.len(),

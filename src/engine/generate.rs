@@ -277,6 +277,7 @@ impl<'s> Job<'s> {
             result.prompt_tokens = output.prompt_tokens;
             result.cached_tokens = output.cached_tokens;
             result.completion_tokens = output.completion_tokens;
+            result.reasoning_tokens = output.reasoning_tokens;
             result.time_to_first_token_us = output.time_to_first_token_us;
             result.finish = output.finish.take();
             if result.finish.is_some() {

@@ -127,7 +127,9 @@ impl EngineHandle {
         self.inbox.lock().check_room(options.params.sequences(), self.max_queue)?;
         let matcher = self.validator.matcher(&options, self.answer_format(), given)?;
         let adjustments = Adjustments::new(&options.params, &options.biases, &prompt);
-        let request = Request { prompt, options, adjustments, matcher, limit, engine_seed: self.seed, added_at };
+        let thinking = self.validator.thinking(&options, self.answer_format(), given)?;
+        let engine_seed = self.seed;
+        let request = Request { prompt, options, adjustments, matcher, thinking, limit, engine_seed, added_at };
         let request = Arc::new(request);
         self.change(|inbox| inbox.add(request, self.max_queue))
     }

@@ -32,6 +32,8 @@ pub struct Output {
     pub cached_tokens: u32,
     /// Tokens generated so far, a stop token included that was left out of `token_ids`.
     pub completion_tokens: u32,
+    /// Tokens of reasoning so far, without its markers; 0 where the request does not limit or count them.
+    pub reasoning_tokens: u32,
     /// From adding the request to its first token or its embedding, in microseconds; 0 before that.
     pub time_to_first_token_us: u64,
     /// Log-probabilities of `token_ids`, if the request asks for them; else empty.

@@ -5,7 +5,7 @@
 
 use super::adjustments::Adjustments;
 use super::sampling_params::{Eos, Pinning, Pooling, SamplingParams};
-use super::sequence::{Sequence, SequenceKey};
+use super::sequence::{Sequence, SequenceKey, ThinkingLimit};
 use super::stop_strings::StopSet;
 use base::TokenId;
 use base::error::{Error, Result};
@@ -37,6 +37,8 @@ pub struct Request {
     pub adjustments: Adjustments,
     /// The beginning of the structure that it asks for, if any.
     pub matcher: Option<Arc<Opening>>,
+    /// The limit of its reasoning, if any.
+    pub thinking: Option<Arc<ThinkingLimit>>,
     /// Tokens that a completion may reach, prompt included; more than the prompt has.
     pub limit: usize,
     /// Seed of requests without one.

@@ -75,6 +75,8 @@ pub struct SamplingParams {
     pub structure: Option<Arc<Structure>>,
     /// Tools that the answer may call. Needs a tokenizer.
     pub tools: Option<Arc<ToolUse>>,
+    /// Tokens of reasoning after which its end is forced. `None`: no limit, and they are not counted. Needs a tokenizer.
+    pub max_thinking_tokens: Option<u32>,
     /// Whether the text has special tokens, spelled out.
     pub special_tokens: SpecialTokens,
 }
@@ -148,6 +150,7 @@ impl Default for SamplingParams {
             stop_strings: Vec::new(),
             structure: None,
             tools: None,
+            max_thinking_tokens: None,
             special_tokens: SpecialTokens::Skip,
         }
     }
@@ -182,6 +185,10 @@ impl SamplingParams {
             return Err(refusal("n", self.completions, "1 with pooling"));
         }
         self.check_beams()?;
+        if let Some(limit) = self.max_thinking_tokens.filter(|_| self.structure.is_some()) {
+            // The structure holds from the first token, and has no reasoning.
+            return Err(refusal("max_thinking_tokens", limit, "4294967295 with a structure"));
+        }
         if let Some(tools) = &self.tools {
             tools.check()?;
             if tools.told().is_some() && self.structure.is_some() {
@@ -249,6 +256,9 @@ impl SamplingParams {
         }
         if self.tools.as_ref().is_some_and(|tools| tools.told().is_some()) {
             return Err(refusal("beam_width", width, "0 with tools, unless tool_choice is none"));
+        }
+        if let Some(limit) = self.max_thinking_tokens {
+            return Err(refusal("max_thinking_tokens", limit, "4294967295 with beam_width"));
         }
         if self.completions > width {
             return Err(refusal("n", self.completions, "at most beam_width"));

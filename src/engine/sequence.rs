@@ -17,6 +17,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use text::structure::{Follower, Standing, Wanted};
 use text::tokenizer::Tokenizer;
+use thinking::Thinking;
+pub use thinking::ThinkingLimit;
 
 /// Generated tokens that memory is reserved for when a sequence begins to run. Beyond that, its vector doubles, which
 /// happens too rarely to matter.
@@ -105,6 +107,8 @@ pub struct Sequence {
     request: Arc<Request>,
     /// The state of the structure that the request asks for, if any.
     matcher: Option<Box<Follower>>,
+    /// How long it reasons, if the request limits or counts that.
+    thinking: Option<Box<Thinking>>,
     sampler: SamplerState,
     detokenizer: Detokenizer,
     /// Tokens of the prompt that were cached when it first ran; `None` before that.
@@ -156,6 +160,7 @@ impl Sequence {
                 _ => Pin::Unwanted,
             },
             matcher: None,
+            thinking: None,
             sampler: SamplerState::new(key, &request),
             detokenizer: Detokenizer::default(),
             cached_tokens: None,
@@ -178,6 +183,7 @@ impl Sequence {
         self.sampler.begin(request);
         self.detokenizer =
             Detokenizer::new(request.options.stop_strings.clone(), request.options.params.special_tokens);
+        self.thinking = request.thinking.clone().map(|limit| Box::new(Thinking::new(limit)));
         self.matcher = request.matcher.clone().map(|opening| Box::new(Follower::new(opening)));
     }
 
@@ -263,9 +269,12 @@ impl Sequence {
     /// Known and awaited tokens that are in no pass yet. 0 if a pass in flight certainly ends it, or must be collected before
     /// its next token can be sampled.
     pub fn pending_tokens(&self) -> usize {
-        // Before a pass is collected, neither the tokens of a beam are known nor those that a structure allows.
-        let must_wait =
-            self.matcher.is_some() || self.params().beams.is_some() || self.expected_tokens() >= self.request.limit;
+        // Before a pass is collected, neither the tokens of a beam are known nor those that a structure allows, or a limit forces.
+        let may_be_forced = self.thinking.as_ref().is_some_and(|thinking| thinking.may_be_over(self.awaited));
+        let must_wait = may_be_forced
+            || self.matcher.is_some()
+            || self.params().beams.is_some()
+            || self.expected_tokens() >= self.request.limit;
         match self.status != SequenceStatus::Running || self.is_late() || (self.awaited > 0 && must_wait) {
             true => 0,
             false => self.expected_tokens() - self.scheduled_end(),
@@ -380,7 +389,12 @@ impl Sequence {
             awaited_sample: (self.awaited > 0).then_some(self.sample),
             banned: self.banned_tokens(),
         };
-        self.sampler.sampling(&self.request.options, next, entries)
+        let mut sampling = self.sampler.sampling(&self.request.options, next, entries);
+        if let Some(token) = self.thinking.as_ref().and_then(|thinking| thinking.next()) {
+            debug_assert_eq!(self.awaited, 0, "what is forced is known");
+            sampling.forced = token;
+        }
+        sampling
     }
 
     /// [`Sampling::logprobs`] of its tokens.
@@ -418,6 +432,9 @@ impl Sequence {
             self.sampler.accept(&self.request.options, chosen, &mut output.logprobs);
             output.token_ids.push(token);
             if let Some(tokenizer) = tokenizer {
+                if let Some(thinking) = &mut self.thinking {
+                    thinking.accept(tokenizer, token);
+                }
                 stops |= self.detokenizer.push(tokenizer, token, self.stop_rule(), &mut output.text);
             }
         }
@@ -495,6 +512,7 @@ impl Sequence {
         output.prompt_tokens = self.prompt_tokens() as u32;
         output.cached_tokens = self.cached_tokens.unwrap_or(0) as u32;
         output.completion_tokens = self.completion_tokens as u32;
+        output.reasoning_tokens = self.thinking.as_ref().map_or(0, |thinking| thinking.tokens());
         output.time_to_first_token_us = self.time_to_first_token_us;
         output.logprobs.alternatives = self.params().num_logprobs as usize;
         output.cumulative_logprob = self.sampler.cumulative_logprob;
@@ -507,3 +525,4 @@ mod detokenizer;
 mod sampler_state;
 #[cfg(test)]
 pub mod tests;
+mod thinking;

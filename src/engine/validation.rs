@@ -9,15 +9,17 @@ use super::handle::TextFiles;
 use super::options::PrefixCache;
 use super::request::CheckedParams;
 use super::sampling_params::{Pinning, Pooling, SamplingParams};
+use super::sequence::ThinkingLimit;
 use base::TokenId;
 use base::error::{Error, Result};
 use base::limits;
 use base::log::{Level, log};
 use runner::ModelInfo;
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
-use text::answer::{Format, Marks, ToolUse};
+use text::answer::{Format, Marks, ReasoningEnd, ToolUse};
 use text::structure::{LateMasks, Opening, Structure, Structures};
 use text::tokenizer::{AddedTokens, Encoding, SpecialTokens, SpelledTokens, Tokenizer};
 
@@ -99,7 +101,7 @@ impl RequestValidator {
             let wanted = "0 where enable_prefix_cache is 0";
             return Err(Error::Option { field: "pin_prompt", value: "1".to_owned(), wanted });
         }
-        if !params.stop_strings.is_empty() || params.tools.is_some() {
+        if !params.stop_strings.is_empty() || params.tools.is_some() || params.max_thinking_tokens.is_some() {
             self.tokenizer()?;
         }
         Ok(options)
@@ -142,16 +144,57 @@ impl RequestValidator {
         }
         let Some(tools) = params.tools.as_deref().filter(|tools| tools.told().is_some()) else { return Ok(None) };
         let (format, tokenizer) = (format?, self.tokenizer()?);
-        let begun = match prompt {
-            Prompt::Text(text) => format.begun(text),
-            Prompt::Tokens(tokens) => format.begun(&tokenizer.decode(tokens, SpecialTokens::Keep)?),
-        };
+        let begun = format.begun(&self.text_of(prompt)?);
         let marks = self.marks.get_or_init(|| Marks::new(tokenizer, self.info.vocab_size));
         let Some(grammar) = format.tool_grammar(tools, begun, marks, ending_tokens)? else { return Ok(None) };
         match self.structures.opening(&Structure::Lark(grammar), ending) {
             Ok(opening) => Ok(Some(opening)),
             Err(Error::Structure { reason, .. }) => Err(self.refusal_of_tools(tools, reason)),
             Err(other) => Err(other),
+        }
+    }
+
+    /// The limit of the reasoning of a request; `None` where it has none and counts none.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] where the end of reasoning cannot be written, and that of `format`.
+    pub fn thinking(
+        &self,
+        options: &CheckedParams,
+        format: Result<&Format>,
+        prompt: Prompt,
+    ) -> Result<Option<Arc<ThinkingLimit>>> {
+        let Some(tokens) = options.params.max_thinking_tokens else { return Ok(None) };
+        if options.params.pooling != Pooling::None {
+            return Ok(None);
+        }
+        let (format, tokenizer) = (format?, self.tokenizer()?);
+        let unsupported = |why: &str| Error::Unsupported { what: format!("max_thinking_tokens: {why}") };
+        let end = match format.reasoning_end() {
+            ReasoningEnd::NoReasoning => return Ok(None),
+            ReasoningEnd::Unknown => {
+                return Err(unsupported(
+                    "the model's response_template does not say how the end of reasoning is written",
+                ));
+            }
+            ReasoningEnd::Text(end) => end,
+        };
+        let encoding = Encoding { added: AddedTokens::Omit, spelled: SpelledTokens::Parse };
+        let end = tokenizer.encode(end, encoding)?;
+        let is_spelled = tokenizer.decode(&end, SpecialTokens::Keep).is_ok_and(|text| text.trim_start() == text);
+        if end.is_empty() || !is_spelled || end.iter().any(|&token| token as usize >= self.info.vocab_size) {
+            return Err(unsupported("the model has no tokens for the end of reasoning"));
+        }
+        let prompt = self.text_of(prompt)?.into_owned();
+        Ok(Some(Arc::new(ThinkingLimit { format: format.clone(), prompt, end, tokens })))
+    }
+
+    /// The text of a prompt, special tokens included.
+    fn text_of<'p>(&self, prompt: Prompt<'p>) -> Result<Cow<'p, str>> {
+        match prompt {
+            Prompt::Text(text) => Ok(Cow::Borrowed(text)),
+            Prompt::Tokens(tokens) => Ok(Cow::Owned(self.tokenizer()?.decode(tokens, SpecialTokens::Keep)?)),
         }
     }
 

@@ -328,6 +328,9 @@ static void calls_cannot_be_malformed(void) {
     options.tool_choice = NVLLM_TOOL_CHOICE_REQUIRED;
     CHECK(calls_are_checked(&options, thinking, "required") > 8, "answers end");
     calls_are_checked(&options, begin, "required, after reasoning");
+    options.max_thinking_tokens = 5;
+    CHECK(calls_are_checked(&options, "<|im_start|>assistant\n<think>\n", "required, after reasoning that is ended") > 8, "answers end");
+    options.max_thinking_tokens = UINT32_MAX;
     options.tool_choice = NVLLM_TOOL_CHOICE_NAMED;
     options.tool_name = "take_gold";
     CHECK(calls_are_checked(&options, thinking, "by name") > 8, "answers end");
@@ -370,6 +373,59 @@ static void a_schema_that_cannot_be_held_is_refused_by_name(void) {
   run_to_end(engine);
 }
 
+/* A model that never ends its reasoning by itself. */
+static void reasoning_is_ended_after_so_many_tokens(void) {
+  static const char *const prompt = "<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n<think>\n";
+  enum { COMPLETIONS = 6, TOKENS = 48 };
+  static const uint32_t limits[] = {0, 1, 7, 40, 100, UINT32_MAX};
+  uint32_t end = 0;
+  float never = -1e9f;
+  size_t needed = 0;
+  CHECK_STATUS(NVLLM_OK, nvllm_tokenize(engine, "</think>", 8, NVLLM_TOKENIZE_PARSE_SPECIAL, &end, 1, &needed, &error), &error, "one token");
+  for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+    uint32_t limit = limits[i], tokens[COMPLETIONS][TOKENS], reasoned[COMPLETIONS] = {0};
+    size_t count[COMPLETIONS] = {0};
+    nvllm_request_options options = options_of(TOKENS);
+    options.n = COMPLETIONS;
+    options.temperature = 3;
+    options.seed = 9;
+    options.ignore_eos = 1;
+    options.bias_tokens = &end;
+    options.bias_values = &never;
+    options.num_bias = 1;
+    options.num_logprobs = limit == 7 ? 2 : 0;
+    options.max_thinking_tokens = limit;
+    CHECK_STATUS(NVLLM_OK, nvllm_add_request(engine, prompt, strlen(prompt), &options, NULL, &error), &error, "add");
+    while (!nvllm_is_finished(engine)) {
+      nvllm_output output = {.struct_size = sizeof output};
+      if (nvllm_step(engine, 0, NULL, &error) != NVLLM_OK) break;
+      while (nvllm_poll_output(engine, &output, &error) == NVLLM_OK) {
+        uint32_t index = output.index;
+        for (size_t t = 0; t < output.num_token_ids && count[index] < TOKENS; t++) tokens[index][count[index]++] = output.token_ids[t];
+        CHECK(output.reasoning_tokens >= reasoned[index], "it does not fall");
+        reasoned[index] = output.reasoning_tokens;
+      }
+    }
+    for (uint32_t index = 0; index < COMPLETIONS; index++) {
+      uint32_t ends = 0, wanted = limit == UINT32_MAX ? 0 : limit < TOKENS ? limit : TOKENS;
+      for (size_t t = 0; t < count[index]; t++) ends += tokens[index][t] == end;
+      CHECK(count[index] == TOKENS, "%zu tokens", count[index]);
+      CHECK(reasoned[index] == wanted, "limit %u: %u tokens of reasoning", (unsigned)limit, (unsigned)reasoned[index]);
+      CHECK(ends == (limit < TOKENS), "limit %u: %u ends", (unsigned)limit, (unsigned)ends);
+      CHECK(limit >= TOKENS || tokens[index][limit] == end, "limit %u: the end is not where it should be", (unsigned)limit);
+    }
+  }
+  nvllm_request_options options = options_of(4);
+  options.max_thinking_tokens = 3;
+  options.structure = "[ab]";
+  options.structure_kind = NVLLM_STRUCTURE_REGEX;
+  REFUSED(NVLLM_ERR_INVALID_ARGUMENT, "max_thinking_tokens is 3, but must be", nvllm_add_request(engine, "a", 1, &options, NULL, &error));
+  options.structure = NULL;
+  options.structure_kind = NVLLM_STRUCTURE_NONE;
+  options.beam_width = 2;
+  REFUSED(NVLLM_ERR_INVALID_ARGUMENT, "max_thinking_tokens is 3, but must be", nvllm_add_request(engine, "a", 1, &options, NULL, &error));
+}
+
 int main(int argc, char **argv) {
   const char *folder = model_folder(argc, argv);
   engine = open_engine_for(folder, 1024);
@@ -381,6 +437,7 @@ int main(int argc, char **argv) {
   the_template_gets_the_tools_of_a_request();
   bad_tools_are_refused();
   calls_cannot_be_malformed();
+  reasoning_is_ended_after_so_many_tokens();
   a_schema_that_cannot_be_held_is_refused_by_name();
   nvllm_engine_free(engine);
   return checks_end();

@@ -264,6 +264,10 @@ struct request_options {
   std::optional<bool> strict_tools = {};
   /// Whether the text of outputs has special tokens, spelled out. A nvllm_answer_parser needs them. Default false.
   std::optional<bool> keep_special_tokens = {};
+  /// Number of tokens of reasoning after which its end marker is forced: 0 ends it at once. Default UINT32_MAX: no
+  /// limit, and reasoning_tokens of outputs is 0. Tokens of the markers do not count. A model whose answers have no
+  /// reasoning is not limited. Cannot be combined with structure_kind or beam_width. Needs a tokenizer.
+  std::optional<uint32_t> max_thinking_tokens = {};
 };
 
 namespace detail {
@@ -326,6 +330,7 @@ inline void assign_scalars(nvllm_request_options& native, const request_options&
   assign(native.parallel_tool_calls, options.parallel_tool_calls);
   assign(native.strict_tools, options.strict_tools);
   assign(native.keep_special_tokens, options.keep_special_tokens);
+  assign(native.max_thinking_tokens, options.max_thinking_tokens);
 }
 
 /// The numbers of `native`, each set. Texts and lists stay empty.
@@ -360,6 +365,7 @@ inline request_options scalars_of(const nvllm_request_options& native) {
   read(options.parallel_tool_calls, native.parallel_tool_calls);
   read(options.strict_tools, native.strict_tools);
   read(options.keep_special_tokens, native.keep_special_tokens);
+  read(options.max_thinking_tokens, native.max_thinking_tokens);
   return options;
 }
 

@@ -447,6 +447,8 @@ namespace Nanovllm
         internal uint parallel_tool_calls;
         internal uint strict_tools;
         internal uint keep_special_tokens;
+        internal uint max_thinking_tokens;
+        internal uint reserved_too;
     }
 
     [StructLayout(LayoutKind.Sequential)]
@@ -511,6 +513,8 @@ namespace Nanovllm
         internal uint* prompt_top_tokens;
         internal float* prompt_top_logprobs;
         internal float score;
+        internal uint reserved;
+        internal uint reasoning_tokens;
     }
 
     /// <summary>As nvllm_progress of the C API.</summary>
@@ -1002,8 +1006,6 @@ namespace Nanovllm
         /// stop tokens and MaxTokens may end it before the structure is complete. A completion that cannot continue
         /// ends with Finish.Error. Needs a tokenizer.</summary>
         public StructureKind? StructureKind { get; set; }
-        /// <summary>Must be 0.</summary>
-        public uint? Reserved { get; set; }
         /// <summary>Tools that the model may call: a JSON array of {"type": "function", "function": {"name",
         /// "description", "parameters"}}, as in the OpenAI API, or of the inner objects, at most
         /// NVLLM_MAX_MESSAGES_BYTES. Where messages are rendered with these options, as by nvllm_add_chat, the chat
@@ -1022,6 +1024,11 @@ namespace Nanovllm
         /// <summary>Whether the text of outputs has special tokens, spelled out. A nvllm_answer_parser needs them.
         /// Default false.</summary>
         public bool? KeepSpecialTokens { get; set; }
+        /// <summary>Number of tokens of reasoning after which its end marker is forced: 0 ends it at once. Default
+        /// UINT32_MAX: no limit, and ReasoningTokens of outputs is 0. Tokens of the markers do not count. A model whose
+        /// answers have no reasoning is not limited. Cannot be combined with StructureKind or BeamWidth. Needs a
+        /// tokenizer.</summary>
+        public uint? MaxThinkingTokens { get; set; }
 
         unsafe void Assign(nvllm_request_options* native, Borrowed memory)
         {
@@ -1055,13 +1062,13 @@ namespace Nanovllm
             if (EarlyStopping.HasValue) native->early_stopping = (uint)EarlyStopping.Value;
             if (Structure != null) native->structure = memory.Text(Structure, "Structure");
             if (StructureKind.HasValue) native->structure_kind = (int)StructureKind.Value;
-            if (Reserved.HasValue) native->reserved = Reserved.Value;
             if (Tools != null) native->tools = memory.Text(Tools, "Tools");
             if (ToolName != null) native->tool_name = memory.Text(ToolName, "ToolName");
             if (ToolChoice.HasValue) native->tool_choice = (int)ToolChoice.Value;
             if (ParallelToolCalls.HasValue) native->parallel_tool_calls = ParallelToolCalls.Value ? 1u : 0u;
             if (StrictTools.HasValue) native->strict_tools = StrictTools.Value ? 1u : 0u;
             if (KeepSpecialTokens.HasValue) native->keep_special_tokens = KeepSpecialTokens.Value ? 1u : 0u;
+            if (MaxThinkingTokens.HasValue) native->max_thinking_tokens = MaxThinkingTokens.Value;
         }
 
         internal unsafe void Read(nvllm_request_options* native)
@@ -1095,6 +1102,7 @@ namespace Nanovllm
             ParallelToolCalls = native->parallel_tool_calls != 0;
             StrictTools = native->strict_tools != 0;
             KeepSpecialTokens = native->keep_special_tokens != 0;
+            MaxThinkingTokens = native->max_thinking_tokens;
         }
     }
 }

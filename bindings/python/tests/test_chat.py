@@ -29,6 +29,91 @@ SCHEMA = {
 }
 
 
+SHOP = [
+    {
+        "type": "function",
+        "function": {
+            "name": "give_item",
+            "parameters": {
+                "type": "object",
+                "properties": {"item": {"enum": ["sword", "rope"]}, "count": {"type": "integer", "minimum": 1, "maximum": 9}},
+                "required": ["item", "count"],
+                "additionalProperties": False,
+            },
+        },
+    }
+]
+
+
+class Tools(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.engine = opened(max_model_len=1024)
+        cls.addClassCleanup(cls.engine.close)
+
+    def check_call(self, call):
+        self.assertEqual((call["type"], call["function"]["name"]), ("function", "give_item"))
+        arguments = call["function"]["arguments"]
+        self.assertIn(arguments["item"], ("sword", "rope"))
+        self.assertIn(arguments["count"], range(1, 10))
+        self.assertEqual(len(arguments), 2)
+
+    def test_a_required_call_is_valid_whatever_the_model_thinks(self):
+        options = {"temperature": 8, "seed": 3, "n": 4, "max_tokens": 200, "tool_choice": "required", "parallel_tool_calls": False}
+        result = self.engine.chat("a sword, please", tools=SHOP, template={"enable_thinking": False}, **options)
+        for one in result.completions:
+            self.assertEqual(one.finish_reason, Finish.STOP)
+            message = self.engine.answer(one.text, result.prompt, SHOP)
+            self.assertEqual(message["role"], "assistant")
+            (call,) = message["tool_calls"]
+            self.check_call(call)
+        self.engine.chat([*MESSAGES, message, {"role": "tool", "content": "done"}], tools=SHOP, max_tokens=1)
+
+    def test_an_asyncio_conversation_has_tools_too(self):
+        async def ask():
+            async with AsyncEngine(MODEL, max_model_len=1024) as engine:
+                options = {"temperature": 8, "seed": 4, "max_tokens": 200, "tool_choice": "named", "tool_name": "give_item"}
+                result = await engine.chat("a rope", tools=SHOP, template={"enable_thinking": False}, parallel_tool_calls=False, **options)
+                return engine.engine.answer(result.text, result.prompt, SHOP)
+
+        (call,) = asyncio.run(ask())["tool_calls"]
+        self.check_call(call)
+
+    def test_events_come_while_the_answer_is_written(self):
+        answer = 'Hm.</think>Here.<tool_call>\n{"name": "give_item", "arguments": {"item": "rope", "count": 2}}\n</tool_call>'
+        for size in (1, 3, len(answer)):
+            with self.engine.answer_parser("<|im_start|>assistant\n<think>\n", SHOP) as parser:
+                events = [event for at in range(0, len(answer), size) for event in parser.feed(answer[at : at + size])]
+                events += parser.finish()
+                texts = {}
+                for event in events:
+                    texts[str(event.kind)] = texts.get(str(event.kind), "") + event.text
+                arguments = '{"item":"rope","count":2}'
+                wanted = {"reasoning": "Hm.", "content": "Here.", "tool_call_begin": "give_item", "tool_call_arguments": arguments, "tool_call_end": ""}
+                self.assertEqual(texts, wanted)
+                self.assertEqual(parser.message["reasoning_content"], "Hm.")
+                with self.assertRaisesRegex(Error, "has ended the answer"):
+                    parser.feed("more")
+            with self.assertRaisesRegex(ValueError, "closed"):
+                parser.finish()
+
+    def test_reasoning_is_bounded(self):
+        prompt = "<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n<think>\n"
+        (end,) = self.engine.tokenize("</think>", special=False, parse_special=True)
+        options = {"ignore_eos": True, "logit_bias": {end: -1e9}, "max_tokens": 12, "temperature": 0}
+        (result,) = self.engine.generate(prompt, max_thinking_tokens=5, **options)
+        self.assertEqual((result.reasoning_tokens, result.token_ids.index(end)), (5, 5))
+        (result,) = self.engine.generate(prompt, **options)
+        self.assertEqual(result.reasoning_tokens, 0)
+
+    def test_bad_tools_are_refused(self):
+        for tools, wanted in [([1], "tools"), ("{", "EOF"), ({}, "list of dicts"), (b"[]", "list of dicts")]:
+            with self.assertRaisesRegex((Error, TypeError), wanted):
+                self.engine.generate("hello", tools=tools)
+        with self.assertRaisesRegex(ValueError, "tool_choice is 'some', but must be one of auto, none, required, named"):
+            self.engine.generate("hello", tools=SHOP, tool_choice="some")
+
+
 class Chat(unittest.TestCase):
     @classmethod
     def setUpClass(cls):

@@ -14,6 +14,7 @@ pub fn sequence(id: u64, prompt: &[TokenId], limit: usize, params: SamplingParam
         adjustments: Adjustments::new(&options.params, &[], prompt),
         options: Arc::new(options),
         matcher: None,
+        thinking: None,
         limit,
         engine_seed: 99,
         added_at: Instant::now(),
@@ -106,4 +107,40 @@ fn keys_order_by_priority_then_age() {
     let mut keys = [SequenceKey::new(0, 3), SequenceKey::new(-1, 1), SequenceKey::new(0, 2), SequenceKey::new(5, 4)];
     keys.sort();
     assert_eq!(keys.map(SequenceKey::id), [4, 2, 3, 1]);
+}
+
+/// The demo model's tokenizer, and the limit of reasoning that its prompt has begun.
+fn limited(tokens: u32) -> (Tokenizer, Arc<ThinkingLimit>, TokenId) {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo");
+    let source = formats::source::Source::open(&folder).expect("the demo model");
+    let tokenizer = Tokenizer::open(&source).expect("a tokenizer").expect("a tokenizer");
+    let end = tokenizer.token_id("</think>").expect("a token");
+    let format = text::answer::Format::of_chat_template("<tool_call>");
+    let prompt = "<|im_start|>assistant\n<think>\n".to_string();
+    (tokenizer, Arc::new(ThinkingLimit { format, prompt, end: vec![end], tokens }), end)
+}
+
+#[test]
+fn reasoning_is_ended_by_force_and_what_may_be_forced_is_awaited() {
+    let (tokenizer, limit, end) = limited(2);
+    let mut it = sequence(1, &[5, 6], 20, SamplingParams::default());
+    it.thinking = Some(Box::new(Thinking::new(limit)));
+    let accept = |it: &mut Sequence, token: TokenId| {
+        let mut output = Output::default();
+        it.accept(&Chosen { token, ..Chosen::default() }, Some(&tokenizer), Instant::now(), &mut output);
+        output.reasoning_tokens
+    };
+    let forced = |it: &Sequence| it.sampling(&mut Vec::new()).forced;
+    it.awaited = 1;
+    assert!(it.pending_tokens() > 0, "one token more does not use up the limit");
+    it.awaited = 0;
+    assert_eq!((accept(&mut it, 70), forced(&it)), (1, compute::batch::NO_TOKEN));
+    it.awaited = 1;
+    assert_eq!(it.pending_tokens(), 0, "the awaited token may use up the limit");
+    it.awaited = 0;
+    assert_eq!((accept(&mut it, 71), forced(&it)), (2, end));
+    assert_eq!((accept(&mut it, end), forced(&it)), (2, compute::batch::NO_TOKEN), "the marker does not count");
+    assert_eq!((accept(&mut it, 72), forced(&it)), (2, compute::batch::NO_TOKEN));
+    let begin = tokenizer.token_id("<think>").expect("a token");
+    assert_eq!((accept(&mut it, begin), forced(&it)), (2, end), "reasoning that begins again ends at once");
 }

@@ -33,7 +33,7 @@ pub use tools::{ParallelCalls, Tool, ToolChoice, ToolList, ToolSchemas, ToolUse}
 
 use base::error::{Error, Result};
 use formats::source::{DEFAULT_TEMPLATE, Source};
-use region::{Calls, Grammar, Inside, Untyped};
+use region::{Calls, Grammar, Inside, Untyped, Voice};
 use serde_json::{Map, Value as Json, json};
 use std::sync::Arc;
 use writing::Writing;
@@ -119,6 +119,23 @@ impl Format {
         AnswerParser::new(self, &Json::Null, prompt).begun()
     }
 
+    /// How the model ends its reasoning.
+    pub fn reasoning_end(&self) -> ReasoningEnd {
+        let reasons = self.grammar.regions.iter().any(|region| match &region.inside {
+            Inside::Text(voice) => *voice == Voice::Reasoning,
+            Inside::Field(field) => field.voice == Some(Voice::Reasoning) || field.late_voice == Some(Voice::Reasoning),
+            Inside::Calls(_) => false,
+        });
+        let end = self.writing.and_then(|writing| writing.reasoning).map(|(_, end)| end);
+        match (reasons, end, self.name()) {
+            (false, ..) => ReasoningEnd::NoReasoning,
+            (true, Some(end), _) => ReasoningEnd::Text(end),
+            (true, None, "think") => ReasoningEnd::Text("</think>"),
+            (true, None, "gemma4") => ReasoningEnd::Text("<channel|>"),
+            (true, None, _) => ReasoningEnd::Unknown,
+        }
+    }
+
     /// What a value between tags is if its schema does not say.
     fn untyped(&self) -> Untyped {
         let tags = self.grammar.regions.iter().find_map(|region| match &region.inside {
@@ -132,6 +149,17 @@ impl Format {
     pub fn name(&self) -> &str {
         &self.grammar.name
     }
+}
+
+/// How a model ends its reasoning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReasoningEnd {
+    /// It does not reason.
+    NoReasoning,
+    /// By this marker.
+    Text(&'static str),
+    /// Only how it is read is known.
+    Unknown,
 }
 
 /// What became known of an answer.

@@ -210,8 +210,8 @@ impl AnswerParser {
             .map_or(prompt.len(), |found| tail + found.start)
     }
 
-    /// What the prompt has begun.
-    pub(super) fn begun(&self) -> Begun {
+    /// Where in the answer the text so far ends.
+    pub fn begun(&self) -> Begun {
         match &self.place {
             Place::Outside if self.sink.is_untouched() && self.text(self.done, self.end()).trim().is_empty() => {
                 Begun::Nothing

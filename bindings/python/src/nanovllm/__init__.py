@@ -12,6 +12,7 @@ thread of its own and serves asyncio. Names, limits and defaults of options are 
 """
 
 from ._abi import (
+    AnswerEventKind,
     Coding,
     Device,
     DType,
@@ -25,7 +26,9 @@ from ._abi import (
     Quantization,
     Status,
     StructureKind,
+    ToolChoice,
 )
+from .answer import AnswerEvent, AnswerParser
 from ._library import abi_version, build_info, version
 from .aio import AsyncEngine
 from .engine import Engine, Step
@@ -41,6 +44,9 @@ from .result import Result, Usage
 __version__ = version()
 
 __all__ = [
+    "AnswerEvent",
+    "AnswerEventKind",
+    "AnswerParser",
     "AsyncEngine",
     "Coding",
     "DEFAULT_MAX_TOKENS",
@@ -66,6 +72,7 @@ __all__ = [
     "Status",
     "Step",
     "StructureKind",
+    "ToolChoice",
     "Usage",
     "__version__",
     "abi_version",

@@ -426,6 +426,8 @@ class nvllm_request_options(Structure):
         ("parallel_tool_calls", c_uint32),
         ("strict_tools", c_uint32),
         ("keep_special_tokens", c_uint32),
+        ("max_thinking_tokens", c_uint32),
+        ("reserved_too", c_uint32),
     ]
 
 
@@ -479,6 +481,8 @@ class nvllm_output(Structure):
         ("prompt_top_tokens", POINTER(c_uint32)),
         ("prompt_top_logprobs", POINTER(c_float)),
         ("score", c_float),
+        ("reserved", c_uint32),
+        ("reasoning_tokens", c_uint32),
     ]
 
 
@@ -773,8 +777,6 @@ class RequestOptions(TypedDict, total=False):
     #: stop tokens and max_tokens may end it before the structure is complete. A completion that cannot continue ends
     #: with NVLLM_FINISH_ERROR. Needs a tokenizer.
     structure_kind: StructureKind | str | None
-    #: Must be 0.
-    reserved: int | None
     #: Tools that the model may call: a JSON array of {"type": "function", "function": {"name", "description",
     #: "parameters"}}, as in the OpenAI API, or of the inner objects, at most NVLLM_MAX_MESSAGES_BYTES. Where messages
     #: are rendered with these options, as by nvllm_add_chat, the chat template gets them as "tools", unless its options
@@ -791,3 +793,7 @@ class RequestOptions(TypedDict, total=False):
     strict_tools: bool | None
     #: 0 or 1: whether the text of outputs has special tokens, spelled out. A nvllm_answer_parser needs them. Default 0.
     keep_special_tokens: bool | None
+    #: Number of tokens of reasoning after which its end marker is forced: 0 ends it at once. Default UINT32_MAX: no
+    #: limit, and reasoning_tokens of outputs is 0. Tokens of the markers do not count. A model whose answers have no
+    #: reasoning is not limited. Cannot be combined with structure_kind or beam_width. Needs a tokenizer.
+    max_thinking_tokens: int | None

@@ -19,7 +19,7 @@ from .output import Output
 from .progress import Meter, Progress
 from .prompts import Message, Prompt, several, shown
 from .result import Result, failed, joined
-from .structure import is_structured
+from .structure import compiles
 from .vectors import Vectors, pooled, vectors
 
 if TYPE_CHECKING:
@@ -126,7 +126,8 @@ class AsyncEngine:
         **options: Unpack[RequestOptions],
     ) -> AsyncGenerator[Output, None]:
         """Yields the answer of `chat` as it comes, as `stream` does."""
-        return self._stream(lambda: self.engine._chat_prompt(messages, tools, template), options)
+        options = self.engine._with_tools(tools, options)
+        return self._stream(lambda: self.engine._chat_prompt(messages, tools, template, options), options)
 
     async def _stream(
         self, prompt: Callable[[], Prompt], options: Mapping[str, Any], prompts: Optional[list[Prompt]] = None
@@ -134,7 +135,7 @@ class AsyncEngine:
         """Yields the outputs of a prompt, which is made where it is added, off the event loop, and put into `prompts`."""
         reader = _Reader(asyncio.get_running_loop(), completions(options), prompts)
         left = reader.unfinished
-        adders = self._structured if is_structured(options) else self._plain
+        adders = self._structured if compiles(options) else self._plain
         with self._lock:
             if self._failed is not None:
                 raise self._failed
@@ -249,7 +250,9 @@ class AsyncEngine:
     ) -> Result:
         """Answers a conversation, as `Engine.chat` does."""
         prompts: list[Prompt] = []
-        outputs = [output async for output in self._stream(lambda: self.engine._chat_prompt(messages, tools, template), options, prompts)]
+        options = self.engine._with_tools(tools, options)
+        prompting = self._stream(lambda: self.engine._chat_prompt(messages, tools, template, options), options, prompts)
+        outputs = [output async for output in prompting]
         return batch.grouped(prompts, [joined(outputs)], [options])[0]
 
     async def embed(

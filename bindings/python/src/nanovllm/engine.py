@@ -19,18 +19,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable, Optional, Union
 
 from . import _abi, batch
-from ._abi import EngineConfig, Pooling, Status, TokenizeFlags
+from ._abi import EngineConfig, Pooling, Status, TokenizeFlags, ToolChoice
 from ._library import library
+from .answer import AnswerParser, Tools, tools_text
 from .callbacks import Reports
 from .errors import Error, call
 from .files import Files, ModelFile
 from .handle import Handle
 from .inbox import Inbox
-from .options import DEFAULT_MAX_TOKENS, Native, Path, RequestOptions, completions, engine_config, enum_name, integer, is_option, request_options
+from .options import DEFAULT_MAX_TOKENS, Native, Path, RequestOptions, completions, engine_config, enum_name, integer, is_option, member, request_options
 from .output import Output
 from .progress import Loading, Meter, Progress
 from .prompts import Message, Prompt, conversation, several, tokens as _tokens
 from .result import Result
+from .structure import is_structured
 from .vectors import Vectors, pooled, vectors
 
 if TYPE_CHECKING:
@@ -404,8 +406,11 @@ class Engine:
 
         The model's chat template makes the prompt of the messages, of `tools`, and of its other variables, which `template` has, such as
         {"enable_thinking": False}. Options are as in `generate`. Raises `Error` if the conversation cannot run.
+
+        With `tools`, calls are held to the schemas of the tools, and the text has the markers of the model's format: `answer` reads it.
         """
-        results = batch.generate(self, [self._chat_prompt(messages, tools, template)], "messages", Meter(None), [options])
+        options = self._with_tools(tools, options)
+        results = batch.generate(self, [self._chat_prompt(messages, tools, template, options)], "messages", Meter(None), [options])
         batch.raise_if_alone(results, True)
         return results[0]
 
@@ -418,13 +423,47 @@ class Engine:
         **options: Unpack[RequestOptions],
     ) -> Iterator[Output]:
         """Yields the answer of `chat` as it comes, as `stream` does."""
-        yield from self.stream(self._chat_prompt(messages, tools, template), **options)
+        options = self._with_tools(tools, options)
+        yield from self.stream(self._chat_prompt(messages, tools, template, options), **options)
 
-    def _chat_prompt(self, messages: Any, tools: Optional[Sequence[Mapping[str, Any]]], template: Optional[Mapping[str, Any]]) -> str:
+    @staticmethod
+    def _with_tools(tools: Optional[Sequence[Mapping[str, Any]]], options: Any) -> Any:
+        """The options of a conversation with these tools."""
+        # A structure leaves no room for calls, and a beam search follows no grammar.
+        if tools is None or is_structured(options) or options.get("beam_width"):
+            return options
+        return {"keep_special_tokens": True, **options, "tools": tools}
+
+    def _chat_prompt(
+        self,
+        messages: Any,
+        tools: Optional[Sequence[Mapping[str, Any]]],
+        template: Optional[Mapping[str, Any]],
+        options: Optional[Mapping[str, Any]] = None,
+    ) -> str:
         variables = dict(template or {})
-        if tools is not None:
+        choice = (options or {}).get("tool_choice")
+        if tools is not None and (choice is None or member(ToolChoice, choice, "tool_choice") != ToolChoice.NONE.number):
             variables["tools"] = tools
         return self.apply_chat_template(conversation(messages), **variables)
+
+    def answer_parser(self, prompt: str = "", tools: Optional[Tools] = None) -> AnswerParser:
+        """A parser for one answer of the model: content, reasoning and tool calls, while it is written.
+
+        `prompt` is what the model writes after, because a template may have begun the answer; `tools` are those of the request. Outputs need
+        the option keep_special_tokens.
+        """
+        said, given = prompt.encode(), None if tools is None else tools_text(tools).encode()
+        native = c_void_p()
+        self._call(library.nvllm_answer_parser_new, said, len(said), given, byref(native))
+        return AnswerParser(native)
+
+    def answer(self, text: str, prompt: str = "", tools: Optional[Tools] = None) -> dict[str, Any]:
+        """The message that a whole answer is: role, content, and where there are some reasoning_content and tool_calls."""
+        with self.answer_parser(prompt, tools) as parser:
+            parser.feed(text)
+            parser.finish()
+            return parser.message
 
     def embed(
         self,

@@ -9,6 +9,7 @@ from ctypes import POINTER, c_char_p, c_float, c_uint32, cast, sizeof
 from typing import Any, Optional, Union
 
 from . import _abi
+from .answer import Tools, tools_text
 from .names import Name
 from .structure import JsonSchema, spelled_out
 
@@ -29,6 +30,7 @@ _ENUMS: dict[str, type[Name]] = {
     "early_stopping": _abi.EarlyStopping,
     "quantization": _abi.Quantization,
     "structure_kind": _abi.StructureKind,
+    "tool_choice": _abi.ToolChoice,
     "embedding_coding": _abi.Coding,
     "attention_coding": _abi.Coding,
     "feed_forward_coding": _abi.Coding,
@@ -55,6 +57,8 @@ class RequestOptions(_abi.RequestOptions, total=False):
     regex: Optional[str]
     #: The completion follows this context-free grammar, in llguidance's dialect of Lark. Its first rule is named start.
     grammar: Optional[str]
+    #: Tools that the model may call, as in the OpenAI API: a list of dicts, or its JSON.
+    tools: Optional[Tools]
 
 
 class Native:
@@ -71,6 +75,8 @@ class Native:
         """
         types = {field[0]: field[1] for field in self.struct._fields_}
         for name, value in options.items():
+            if name == "tools" and value is not None:
+                value = tools_text(value)
             if name == "logit_bias":
                 self._bias(value)
             elif name == "stop":
@@ -140,7 +146,7 @@ def real(value: Any, name: str) -> float:
 def is_option(field: str) -> bool:
     """Whether a field is an option by its own name: not those of arrays, which have one together."""
     counts = {count for count, _ in _ARRAYS.values()}
-    return field != "struct_size" and field not in counts and not field.startswith(("num_stop", "num_bias", "bias_"))
+    return field != "struct_size" and field not in counts and not field.startswith(("num_stop", "num_bias", "bias_", "reserved"))
 
 
 def integer(value: Any, of: Any, name: str) -> int:

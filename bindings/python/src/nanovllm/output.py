@@ -48,6 +48,8 @@ class Output:
     embedding: list[float] = field(default_factory=list)
     #: Of a beam: what results are ranked by.
     score: float = 0.0
+    #: Tokens of reasoning so far, if max_thinking_tokens of the request is set.
+    reasoning_tokens: int = 0
     #: What `parsed` makes of the text.
     _target: Any = field(default=None, repr=False, compare=False)
 
@@ -93,6 +95,7 @@ class Output:
             prompt_top_logprobs=_top(native.prompt_top_tokens, native.prompt_top_logprobs, prompt, asked),
             embedding=native.embedding[: native.embedding_len] if native.embedding else [],
             score=native.score,
+            reasoning_tokens=native.reasoning_tokens,
         )
 
 

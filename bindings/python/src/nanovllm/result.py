@@ -74,7 +74,7 @@ def joined(outputs: Iterable[Output]) -> list[Output]:
             continue
         for name in ("token_ids", "logprobs", "top_logprobs"):
             getattr(before, name).extend(getattr(output, name))
-        for name in ("finish_reason", "error", "completion_tokens", "cached_tokens", "time_to_first_token", "cumulative_logprob", "score", "embedding"):
+        for name in ("finish_reason", "error", "completion_tokens", "cached_tokens", "time_to_first_token", "cumulative_logprob", "score", "reasoning_tokens", "embedding"):
             setattr(before, name, getattr(output, name))
         for name in ("prompt_logprobs", "prompt_top_logprobs"):
             setattr(before, name, getattr(before, name) or getattr(output, name))

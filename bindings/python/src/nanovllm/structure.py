@@ -53,6 +53,11 @@ def is_structured(options: Mapping[str, Any]) -> bool:
     return any(options.get(name) is not None for name in ("structure", *_KINDS))
 
 
+def compiles(options: Mapping[str, Any]) -> bool:
+    """Whether adding a request may take seconds: a structure or the schemas of tools are compiled."""
+    return is_structured(options) or options.get("tools") is not None
+
+
 def becomes(options: Mapping[str, Any]) -> Any:
     """What `parsed` gets to know of the request: a class that validates, `dict` for other JSON, or None."""
     schema = options.get("json_schema")
