@@ -76,6 +76,7 @@ type usage struct {
 // add counts a finished choice. A prompt counts once, however many choices it has.
 func (u *usage) add(delta nanovllm.Delta) {
 	u.CompletionTokens += delta.CompletionTokens
+	u.CompletionTokensDetails.ReasoningTokens += delta.ReasoningTokens
 	if delta.Index == 0 {
 		u.PromptTokens += delta.PromptTokens
 		u.PromptTokensDetails.CachedTokens += delta.CachedTokens
@@ -176,7 +177,7 @@ var parametersOfOptions = map[string]string{
 // inOwnWords names the parameter of the request that the engine has refused, if it is known.
 func (j *job) inOwnWords(err error) error {
 	var failed *nanovllm.Error
-	if !errors.As(err, &failed) || failed.Status != nanovllm.ErrInvalidArgument {
+	if !errors.As(err, &failed) || failed.Status != nanovllm.ErrInvalidArgument && failed.Status != nanovllm.ErrUnsupported {
 		return err
 	}
 	option, rest, _ := strings.Cut(failed.Message, " ")
@@ -192,7 +193,11 @@ func (j *job) inOwnWords(err error) error {
 	if isPrefix {
 		message = param + ": " + rest
 	}
-	return &apiError{status: http.StatusBadRequest, kind: "invalid_request_error", param: param, message: message}
+	refused := &apiError{status: http.StatusBadRequest, kind: "invalid_request_error", param: param, message: message}
+	if failed.Status == nanovllm.ErrUnsupported {
+		refused.code = "unsupported"
+	}
+	return refused
 }
 
 // streamLater queues a prompt as soon as a queue has room for it.

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"crypto/rand"
+	"math"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -23,10 +25,14 @@ func (o *served) listenTo(j *job, request *chatRequest, prompt string) error {
 	if err != nil {
 		return err
 	}
-	if request.MaxThinkingTokens != nil {
-		return unsupported("max_thinking_tokens", "a limit of the tokens of thinking is not supported")
+	if err := checkRange("max_thinking_tokens", request.MaxThinkingTokens, 0, math.MaxInt32); err != nil {
+		return err
 	}
 	options := j.asked.options
+	if request.MaxThinkingTokens != nil {
+		// The engine's 0 is no limit, and below 0 the end at once.
+		options.MaxThinkingTokens = cmp.Or(*request.MaxThinkingTokens, -1)
+	}
 	options.KeepSpecialTokens = true // the markers of most formats are special tokens
 	if len(tools) > 0 {
 		choice, err := request.choice()

@@ -423,6 +423,40 @@ func TestCallsThatAreRequiredAreMade(t *testing.T) {
 	}
 }
 
+// The demo model, with a template that opens its reasoning, would think for long.
+func TestReasoningEndsAtItsLimit(t *testing.T) {
+	config := modelWithTemplate(t, `{% for m in messages %}<|im_start|>{{ m.role }}
+{{ m.content }}<|im_end|>
+{% endfor %}<|im_start|>assistant
+<think>
+{% if false %}</think>{% endif %}`)
+	s := start(t, config, settings{}, time.Second)
+	type answer struct {
+		chatAnswer
+		Usage usage
+	}
+	for limit, most := range map[string]int{"0": 0, "1": 1, "7": 7} {
+		status, _, text := s.post(t, "/v1/chat/completions", `{"messages": [{"role": "user", "content": "list all prime numbers within 10"}], "max_tokens": 60, "ignore_eos": true, "max_thinking_tokens": `+limit+`}`)
+		var told answer
+		if err := json.Unmarshal([]byte(text), &told); err != nil || status != 200 {
+			t.Fatalf("%s: %d %s", limit, status, text)
+		}
+		counted := told.Usage.CompletionTokensDetails.ReasoningTokens
+		if counted > most || (told.Choices[0].Message.ReasoningContent != "") != (counted > 0) || told.Choices[0].Message.Content == nil || *told.Choices[0].Message.Content == "" {
+			t.Errorf("%s: %s", limit, text)
+		}
+	}
+	status, text := s.ask(t, "POST", "/v1/messages", `{"max_tokens": 60, "thinking": {"type": "enabled", "budget_tokens": 3}, "messages": [{"role": "user", "content": "hello"}]}`, nil)
+	if status != 200 || !strings.Contains(text, `"type":"thinking"`) && !strings.Contains(text, `"type":"text"`) {
+		t.Errorf("messages: %d %s", status, text)
+	}
+	for body, says := range map[string]string{`"max_thinking_tokens": -1`: "from 0 to", `"max_thinking_tokens": 1, "guided_regex": "a"`: "max_thinking_tokens"} {
+		if status, _, text := s.post(t, "/v1/chat/completions", `{"messages": [{"role": "user", "content": "hello"}], `+body+`}`); status != 400 || !strings.Contains(text, says) {
+			t.Errorf("%s: %d %s", body, status, text)
+		}
+	}
+}
+
 // Clients send schemas that no grammar holds. Unless a tool is strict, its arguments are then any object.
 func TestASchemaThatCannotBeHeldIsRefusedOnlyIfItIsStrict(t *testing.T) {
 	s := start(t, demoConfig(), settings{}, time.Second)
