@@ -49,6 +49,46 @@ TEST(Engine, AnswersPromptsInTheirOrder) {
   EXPECT_EQ(answers[2].text(), "") << "there is no third answer, and asking for it is harmless";
 }
 
+TEST(Engine, CallsOfToolsAreValidWhateverTheModelThinks) {
+  nvllm::engine_options larger = demo_options();
+  larger.max_model_len = 1024;
+  nvllm::engine engine(larger);
+  const std::string tools =
+      R"([{"name": "roll", "parameters": {"type": "object", "properties": {"sides": {"enum": [6, 20]}}, "required": ["sides"],)"
+      R"( "additionalProperties": false}}])";
+  nvllm::request_options options = greedy(400);
+  options.temperature = 8;
+  options.seed = 3;
+  options.tools = tools;
+  options.tool_choice = nvllm::tool_choice::required;
+  options.parallel_tool_calls = false;
+  options.keep_special_tokens = true;
+  const std::string prompt = "<|im_start|>assistant\n<think>\n";
+  options.max_thinking_tokens = 4;
+  nvllm::answer_parser parser = engine.make_answer_parser(prompt, tools);
+  uint64_t id = engine.add(prompt, options);
+  std::string arguments;
+  uint32_t reasoned = 0;
+  while (!engine.is_finished()) {
+    engine.step();
+    for (const nvllm::output& output : engine.outputs()) {
+      ASSERT_EQ(output.request_id(), id);
+      reasoned = output.reasoning_tokens();
+      for (const nvllm::answer_event& event : parser.feed(output.text()))
+        if (event.kind == nvllm::answer_event_kind::tool_call_arguments) arguments += event.text;
+    }
+  }
+  for (const nvllm::answer_event& event : parser.finish())
+    if (event.kind == nvllm::answer_event_kind::tool_call_arguments) arguments += event.text;
+  EXPECT_TRUE(arguments == R"({"sides":6})" || arguments == R"({"sides":20})") << arguments;
+  const std::string message = parser.message();
+  EXPECT_NE(message.find(R"("tool_calls":[{"type":"function","function":{"name":"roll",)"), std::string::npos) << message;
+  EXPECT_LE(reasoned, 4u);
+  EXPECT_EQ(status_of([&] { (void)parser.feed("more"); }), NVLLM_ERR_INVALID_ARGUMENT);
+  EXPECT_EQ(status_of([&] { (void)engine.make_answer_parser("", "{}"); }), NVLLM_ERR_INVALID_ARGUMENT);
+  EXPECT_EQ(status_of([&] { (void)engine.make_answer_parser("", std::string("[\0]", 3)); }), NVLLM_ERR_INVALID_ARGUMENT);
+}
+
 TEST(Engine, OpensByItsPathAlone) {
   nvllm::engine by_text = nvllm::engine::open(NVLLM_TEST_MODEL), by_options({NVLLM_TEST_MODEL});
   nvllm::engine by_string = nvllm::engine::open(std::string(NVLLM_TEST_MODEL));

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "answer.hpp"
 #include "generator.hpp"
 #include "inbox.hpp"
 #include "message.hpp"
@@ -154,6 +155,17 @@ class engine {
                               std::string_view template_options = {}) {
     if (const char* field = detail::field_with_nul(options)) return detail::fail<uint64_t>(nul_refusal(field));
     return add_chat(messages, detail::native_request(options).get(), std::string(template_options));
+  }
+
+  /// [any] Begins to read an answer of this model. `prompt` is what the model writes after; `tools` is the JSON of the request's tools. The
+  /// request needs request_options::keep_special_tokens.
+  returned<answer_parser> make_answer_parser(std::string_view prompt = {}, const std::string& tools = {}) const {
+    if (detail::has_nul(tools)) return detail::fail<answer_parser>(nul_refusal("tools"));
+    nvllm_answer_parser* made = nullptr;
+    nvllm_error error;
+    if (nvllm_answer_parser_new(native(), prompt.data(), prompt.size(), tools.empty() ? nullptr : tools.c_str(), &made, &error) != NVLLM_OK)
+      return detail::fail<answer_parser>(detail::failure_of(error));
+    return answer_parser(made);
   }
 
   /// [any] Cancels a request. Returns false if it has ended or never existed.

@@ -45,6 +45,8 @@ inline const char* field_with_nul(const engine_options& options) {
 }
 inline const char* field_with_nul(const request_options& options) {
   if (has_nul(options.structure)) return "structure";
+  if (has_nul(options.tools)) return "tools";
+  if (has_nul(options.tool_name)) return "tool_name";
   return std::any_of(options.stop.begin(), options.stop.end(), has_nul) ? "stop" : nullptr;
 }
 
@@ -79,6 +81,8 @@ class native_request {
     native_.bias_values = bias_values_.data();
     native_.num_bias = bias_tokens_.size();
     if (!options.structure.empty()) native_.structure = options.structure.c_str();
+    if (!options.tools.empty()) native_.tools = options.tools.c_str();
+    if (!options.tool_name.empty()) native_.tool_name = options.tool_name.c_str();
   }
 
   const nvllm_request_options* get() const noexcept { return &native_; }

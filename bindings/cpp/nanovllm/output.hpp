@@ -112,6 +112,8 @@ class output {
   float cumulative_logprob() const noexcept { return native_.cumulative_logprob; }
   /// Score of a result of beam search; else 0.
   float score() const noexcept { return native_.score; }
+  /// Tokens of reasoning so far, if request_options::max_thinking_tokens is set.
+  uint32_t reasoning_tokens() const noexcept { return native_.reasoning_tokens; }
 
   /// The struct of the C API.
   const nvllm_output& native() const noexcept { return native_; }
