@@ -33,7 +33,7 @@ pub use attention_spec::{AttentionSpec, HeadRows};
 pub use device::{Defaults, DeviceMemory};
 pub use host_matrix::HostMatrix;
 pub use host_vector::HostVector;
-pub use kv_shape::{KvCacheDtype, KvFormat, KvShape};
+pub use kv_shape::{KvCacheDtype, KvFormat, KvHeads, KvLayout, KvShape};
 pub use layer_input::LayerInput;
 pub use norm::{AddNorm, NextNorm, NormKind, NormWeights};
 pub use part::Part;
@@ -129,7 +129,7 @@ pub trait Backend: Send {
     /// A table computed on the host.
     fn table(&self, values: &[f32]) -> Result<Self::Vector>;
     /// Blocks for keys and values, not touched before they are used.
-    fn kv_cache(&self, shape: &KvShape, blocks: usize) -> Result<Self::KvCache>;
+    fn kv_cache(&self, layout: &KvLayout, blocks: usize) -> Result<Self::KvCache>;
     /// Memory for the batches of all passes in flight, each of at most `limits`. `[DEPTH]`
     fn device_batches(&self, limits: &BatchLimits) -> Result<Vec<Self::DeviceBatch>>;
 
@@ -138,7 +138,7 @@ pub trait Backend: Send {
     /// Numbers in a vector.
     fn vector_len(vector: &Self::Vector) -> usize;
     /// The shape of a KV cache.
-    fn kv_shape(cache: &Self::KvCache) -> KvShape;
+    fn kv_layout(cache: &Self::KvCache) -> &KvLayout;
     /// The batch as the host sees it.
     fn batch(device_batch: &Self::DeviceBatch) -> &Batch;
 

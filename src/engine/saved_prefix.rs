@@ -24,7 +24,7 @@ use super::{Engine, Prompt};
 use base::TokenId;
 use base::error::{Error, Result};
 use compute::batch::BlockId;
-use compute::{KvFormat, KvShape};
+use compute::{KvFormat, KvHeads, KvLayout};
 use formats::DType;
 use runner::ModelInfo;
 use twox_hash::XxHash3_64;
@@ -65,14 +65,14 @@ impl Engine {
     /// [`Error::NotCached`] when there is none, [`Error::Unsupported`] without a prefix cache.
     pub fn find_prefix(&mut self, tokens: &[TokenId], salt: u64) -> Result<CachedPrefix> {
         self.check_prefix_cache()?;
-        let shape = self.handle.model_info().kv_shape;
+        let layout = self.handle.model_info().kv_layout.clone();
         let mut blocks = Vec::new();
         self.scheduler.pool().find_prefix(PrefixId::Empty { salt }, tokens, &mut blocks);
         if blocks.is_empty() {
-            return Err(Error::NotCached { tokens: tokens.len(), block_size: shape.block_size });
+            return Err(Error::NotCached { tokens: tokens.len(), block_size: layout.block_size });
         }
-        let tokens = tokens[..blocks.len() * shape.block_size].to_vec();
-        let bytes = saved_bytes(blocks.len() as u64, &shape).expect("the cache itself is larger");
+        let tokens = tokens[..blocks.len() * layout.block_size].to_vec();
+        let bytes = saved_bytes(blocks.len() as u64, &layout).expect("the cache itself is larger");
         Ok(CachedPrefix { tokens, salt, blocks, bytes })
     }
 
@@ -105,10 +105,10 @@ impl Engine {
         // Prompts that were released before this call are free.
         self.take_inbox(Intake::All);
         let info = self.handle.model_info();
-        let shape = info.kv_shape;
+        let layout = info.kv_layout.clone();
         let header = check(bytes, info)?;
         let content = &bytes[HEADER_BYTES..];
-        let (tokens, contents) = content.split_at(header.blocks as usize * shape.block_size * size_of::<TokenId>());
+        let (tokens, contents) = content.split_at(header.blocks as usize * layout.block_size * size_of::<TokenId>());
         let (words, _) = tokens.as_chunks();
         let tokens: Vec<TokenId> = words.iter().copied().map(TokenId::from_le_bytes).collect();
 
@@ -127,11 +127,11 @@ impl Engine {
             }
         };
         let written =
-            self.runner.write_blocks(&table[shared.blocks..], &contents[shared.blocks * shape.block_bytes()..]);
+            self.runner.write_blocks(&table[shared.blocks..], &contents[shared.blocks * layout.block_bytes()..]);
         let pool = self.scheduler.pool();
         if written.is_ok() {
             let mut prefix = shared.prefix;
-            for (content, block) in tokens.chunks_exact(shape.block_size).zip(&mut table).skip(shared.blocks) {
+            for (content, block) in tokens.chunks_exact(layout.block_size).zip(&mut table).skip(shared.blocks) {
                 prefix = pool.cache_block(prefix, content, block);
             }
         }
@@ -192,9 +192,13 @@ const SHAPE: [&str; 5] =
 
 impl Header {
     fn new(info: &ModelInfo, salt: u64, blocks: u64) -> Header {
-        let KvShape { layers, kv_heads, head_dim, block_size, format } = info.kv_shape;
+        let KvLayout { ref layers, block_size, format } = info.kv_layout;
+        // Where layers differ, the fingerprint knows how.
+        let is_uniform = layers.windows(2).all(|pair| pair[0] == pair[1]);
+        let heads = layers.first().filter(|_| is_uniform);
+        let &KvHeads { kv_heads, head_dim } = heads.unwrap_or(&KvHeads { kv_heads: 0, head_dim: 0 });
         let format = 1 + FORMATS.iter().position(|&known| known == format).expect("every format is listed");
-        let shape = [format as u32, layers as u32, kv_heads as u32, head_dim as u32, block_size as u32];
+        let shape = [format as u32, layers.len() as u32, kv_heads as u32, head_dim as u32, block_size as u32];
         Header { shape, fingerprint: info.fingerprint, salt, blocks }
     }
 
@@ -243,8 +247,8 @@ fn check(bytes: &[u8], info: &ModelInfo) -> Result<Header> {
         let wanted = format!("{:016x}: it is of another model", here.fingerprint);
         return refuse("fingerprint of the model", format!("{:016x}", long(32)), wanted);
     }
-    if saved_bytes(blocks, &info.kv_shape) != Some(bytes.len()) {
-        let wanted = saved_bytes(blocks, &info.kv_shape).map_or("less".to_owned(), |bytes| bytes.to_string());
+    if saved_bytes(blocks, &info.kv_layout) != Some(bytes.len()) {
+        let wanted = saved_bytes(blocks, &info.kv_layout).map_or("less".to_owned(), |bytes| bytes.to_string());
         return refuse("length", bytes.len().to_string(), format!("{wanted} for {blocks} blocks"));
     }
     let (header, content) = bytes.split_at(HEADER_BYTES);
@@ -256,8 +260,8 @@ fn check(bytes: &[u8], info: &ModelInfo) -> Result<Header> {
 }
 
 /// Bytes of a saved prefix of `blocks` blocks; `None` when their number overflows.
-fn saved_bytes(blocks: u64, shape: &KvShape) -> Option<usize> {
-    let block = shape.block_bytes() + shape.block_size * size_of::<TokenId>();
+fn saved_bytes(blocks: u64, layout: &KvLayout) -> Option<usize> {
+    let block = layout.block_bytes() + layout.block_size * size_of::<TokenId>();
     usize::try_from(blocks).ok()?.checked_mul(block)?.checked_add(HEADER_BYTES)
 }
 

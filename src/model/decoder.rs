@@ -95,9 +95,11 @@ impl<B: Backend> Decoder<B> {
         let embedding_norm = spec.embedding_norm.as_ref();
         let embedding_norm =
             embedding_norm.map(|norm| Norm::load(backend, norm, weights, "", spec.hidden)).transpose()?;
-        let layers = spec.layers.iter().enumerate();
-        let layers: Result<Vec<_>> =
-            layers.map(|(index, layer)| Layer::load(backend, layer, &sharding, weights, index, spec.hidden)).collect();
+        let layers = spec.layers.iter().zip(spec.kv_layers()).enumerate();
+        let load = |(index, (layer, kv_layer))| {
+            Layer::load(backend, layer, &sharding, weights, [index, kv_layer], spec.hidden)
+        };
+        let layers: Result<Vec<_>> = layers.map(load).collect();
         let final_norm = Norm::load(backend, &spec.final_norm, weights, names.final_norm, spec.hidden)?;
         let head = match spec.head.weights {
             // Of a model without a head, no logits are asked for.
@@ -282,7 +284,7 @@ impl<B: Backend> Layer<B> {
         spec: &LayerSpec,
         sharding: &Sharding,
         weights: &mut Weights,
-        index: usize,
+        [index, kv_layer]: [usize; 2],
         hidden: usize,
     ) -> Result<Layer<B>> {
         let names = weights.names();
@@ -293,7 +295,7 @@ impl<B: Backend> Layer<B> {
         Ok(Layer {
             order: spec.order,
             mixer_norms: norms(weights, &spec.mixer_norms, &names.mixer_norms)?,
-            attention: Attention::load(backend, attention, sharding, weights, index, hidden)?,
+            attention: Attention::load(backend, attention, sharding, weights, [index, kv_layer], hidden)?,
             feed_forward_norms: norms(weights, &spec.feed_forward_norms, &names.feed_forward_norms)?,
             mlp: Mlp::load(backend, mlp, sharding, weights, index, hidden)?,
             residual_scale: spec.residual_scale,
@@ -315,7 +317,7 @@ impl<B: Backend> Activations<B> {
         Ok(Activations {
             stream: Stream::new(backend, spec.hidden, sharding, limits.tokens)?,
             attention: AttentionScratch::new(backend, spec, sharding, limits.tokens)?,
-            mlp: MlpScratch::new(backend, spec.feed_forward_width(), sharding, limits.tokens)?,
+            mlp: MlpScratch::new(backend, spec, sharding, limits.tokens)?,
             gathered: backend.tensor(limits.rows + limits.pooled_rows(), spec.hidden)?,
             logits: backend.tensor(limits.rows, spec.vocab)?,
             own_logits: has_own_head.then(own_logits).transpose()?,

@@ -9,7 +9,7 @@ use crate::rope::Rope;
 pub use crate::rope::Temperature;
 use base::error::{Error, Result};
 pub use compute::{Activation, NormKind, NormOrder};
-use compute::{AttentionSpec, KvFormat, KvShape};
+use compute::{AttentionSpec, KvFormat, KvHeads, KvLayout};
 
 /// Heads wider than this are not computed: kernels keep a head in registers or on the stack.
 const HEAD_DIM_MAX: usize = 512;
@@ -203,42 +203,28 @@ impl DecoderSpec {
     ///
     /// # Errors
     ///
-    /// [`Error::UnsupportedModel`] for a head of a size that no kernel has, and for layers that differ where they share
-    /// memory: all layers have their keys and values in one cache of one shape, and their activations in the same buffers.
+    /// [`Error::UnsupportedModel`] for a head of a size that no kernel has.
     ///
     /// # Panics
     ///
-    /// If there is no layer, an index leads nowhere, a norm of embeddings has weights, or a parallel layer has other norms than one before the mixer: only a wrong
+    /// If there is no layer, an index leads nowhere, layers with heads of different sizes share a rope, a norm of embeddings has weights, or a parallel layer has other norms than one before the mixer: only a wrong
     /// family can cause it.
     pub fn check(&self) -> Result<()> {
-        let (first, rest) = self.layers.split_first().expect("a decoder has layers");
-        let attention = first.mixer.attention();
-        if !attention.head_dim.is_multiple_of(2) || attention.head_dim == 0 || attention.head_dim > HEAD_DIM_MAX {
-            return Err(Error::UnsupportedModel {
-                setting: "head_dim",
-                value: attention.head_dim.to_string(),
-                supported: "an even number from 2 to 512",
-            });
+        assert!(!self.layers.is_empty(), "a decoder has layers");
+        for attention in self.attentions() {
+            let SelfAttention { head_dim, rope, .. } = *attention;
+            if !head_dim.is_multiple_of(2) || head_dim == 0 || head_dim > HEAD_DIM_MAX {
+                return Err(Error::UnsupportedModel {
+                    setting: "head_dim",
+                    value: head_dim.to_string(),
+                    supported: "an even number from 2 to 512",
+                });
+            }
+            // A table of cosines and sines is made for heads of one size.
+            assert!(rope.is_none_or(|rope| rope < self.ropes.len() && self.rope_head_dim(rope) == head_dim));
         }
-        for (index, layer) in rest.iter().enumerate() {
-            let own = layer.mixer.attention();
-            let differs = |setting, here: usize, first: usize| match here == first {
-                true => Ok(()),
-                false => Err(Error::UnsupportedModel {
-                    setting,
-                    value: format!("{here} in layer {} and {first} in layer 0", index + 1),
-                    supported: "the same in every layer",
-                }),
-            };
-            differs("num_key_value_heads", own.kv_heads, attention.kv_heads)?;
-            differs("head_dim", own.head_dim, attention.head_dim)?;
-            differs("num_attention_heads", own.scores.heads, attention.scores.heads)?;
-            differs("intermediate_size", layer.feed_forward.width(), first.feed_forward.width())?;
-        }
-        assert!(
-            self.layers.iter().filter_map(|layer| layer.mixer.attention().rope).all(|rope| rope < self.ropes.len())
-        );
-        self.ropes.iter().try_for_each(|rope| rope.check(attention.head_dim))?;
+        let ropes = self.ropes.iter().enumerate();
+        ropes.map(|(index, rope)| rope.check(self.rope_head_dim(index))).collect::<Result<()>>()?;
         assert!(self.layers.iter().all(|layer| match layer.order {
             Order::Sequential => true,
             // The feed-forward part reads the rows that the mixer read, and these are kept where they are normalized.
@@ -295,19 +281,25 @@ impl DecoderSpec {
         Ok(())
     }
 
-    /// The attention of every layer, as far as its memory goes. [`DecoderSpec::check`] made sure that there is one.
-    pub fn attention(&self) -> &SelfAttention {
-        self.layers[0].mixer.attention()
+    /// The attention of each layer that has one.
+    pub fn attentions(&self) -> impl Iterator<Item = &SelfAttention> {
+        self.layers.iter().map(|layer| layer.mixer.attention())
     }
 
-    /// Outputs of the widest projection of every feed-forward part.
-    pub fn feed_forward_width(&self) -> usize {
-        self.layers[0].feed_forward.width()
+    /// Which KV layer each layer reads. `[layers]`
+    pub fn kv_layers(&self) -> Vec<usize> {
+        (0..self.layers.len()).collect()
     }
 
-    /// The sliding window of each layer.
+    /// Numbers in a head that a rope rotates: those of the layers that refer to it.
+    pub fn rope_head_dim(&self, rope: usize) -> usize {
+        let refers = |attention: &&SelfAttention| attention.rope == Some(rope);
+        self.attentions().find(refers).or(self.attentions().next()).map_or(0, |attention| attention.head_dim)
+    }
+
+    /// The sliding window of each layer that has attention.
     pub fn windows(&self) -> impl Iterator<Item = Option<usize>> {
-        self.layers.iter().map(|layer| layer.mixer.attention().scores.window)
+        self.attentions().map(|attention| attention.scores.window)
     }
 
     /// The temperatures of the layers, each once.
@@ -323,8 +315,9 @@ impl DecoderSpec {
 
     /// Numbers that the tables of ropes and temperatures have for each position.
     pub fn numbers_per_position(&self) -> usize {
-        let head_dim = self.attention().head_dim;
-        self.ropes.iter().map(|rope| rope.rotary(head_dim)).sum::<usize>() + self.temperatures().len()
+        let ropes = self.ropes.iter().enumerate();
+        let of_ropes: usize = ropes.map(|(index, rope)| rope.rotary(self.rope_head_dim(index))).sum();
+        of_ropes + self.temperatures().len()
     }
 
     /// The widest sliding window, if every layer has one.
@@ -338,9 +331,9 @@ impl DecoderSpec {
     }
 
     /// The KV cache that this model needs.
-    pub fn kv_shape(&self, block_size: usize, format: KvFormat) -> KvShape {
-        let SelfAttention { kv_heads, head_dim, .. } = *self.attention();
-        KvShape { layers: self.layers.len(), kv_heads, head_dim, block_size, format }
+    pub fn kv_layout(&self, block_size: usize, format: KvFormat) -> KvLayout {
+        let heads = |&SelfAttention { kv_heads, head_dim, .. }: &SelfAttention| KvHeads { kv_heads, head_dim };
+        KvLayout { layers: self.attentions().map(heads).collect(), block_size, format }
     }
 }
 
@@ -403,7 +396,8 @@ impl Mixer {
 }
 
 impl FeedForward {
-    fn width(&self) -> usize {
+    /// Outputs of its widest projection.
+    pub fn width(&self) -> usize {
         let FeedForward::Dense(mlp) = self;
         mlp.width
     }
@@ -474,30 +468,32 @@ mod tests {
     }
 
     #[test]
-    fn layers_may_differ_where_they_share_no_memory() {
-        spec(|attention, _| {
+    fn layers_may_differ_in_heads_and_width() {
+        let changed = spec(|attention, mlp| {
             (attention.qk_norm, attention.scores.scale) =
-                (QkNorm::PerHead { norm: Norm::rms(1e-5), order: NormOrder::BeforeRope }, 1.0)
-        })
-        .check()
-        .unwrap();
+                (QkNorm::PerHead { norm: Norm::rms(1e-5), order: NormOrder::BeforeRope }, 1.0);
+            (attention.scores.heads, attention.kv_heads, attention.head_dim, attention.rope) = (8, 1, 32, None);
+            mlp.width = 96;
+        });
+        changed.check().unwrap();
+        let layout = changed.kv_layout(16, KvFormat::Int8);
+        assert_eq!(layout.layers, [KvHeads { kv_heads: 2, head_dim: 16 }, KvHeads { kv_heads: 1, head_dim: 32 }]);
     }
 
     #[test]
-    fn layers_that_differ_where_they_share_memory_are_named() {
-        type Change = fn(&mut SelfAttention, &mut GatedMlp);
-        let cases: [(&str, Change, &str); 4] = [
-            ("num_key_value_heads", |attention, _| attention.kv_heads = 4, "4 in layer 1 and 2 in layer 0"),
-            ("head_dim", |attention, _| attention.head_dim = 32, "32 in layer 1 and 16 in layer 0"),
-            ("num_attention_heads", |attention, _| attention.scores.heads = 8, "8 in layer 1 and 4 in layer 0"),
-            ("intermediate_size", |_, mlp| mlp.width = 96, "96 in layer 1 and 80 in layer 0"),
-        ];
-        for (wanted, change, words) in cases {
-            match spec(change).check() {
-                Err(Error::UnsupportedModel { setting, value, .. }) => assert_eq!((setting, &*value), (wanted, words)),
-                other => panic!("{wanted}: {other:?}"),
+    fn heads_of_a_size_that_no_kernel_has_are_refused_in_every_layer() {
+        for dim in [0, 17, 514] {
+            match spec(|attention, _| (attention.head_dim, attention.rope) = (dim, None)).check() {
+                Err(Error::UnsupportedModel { setting: "head_dim", value, .. }) => assert_eq!(value, dim.to_string()),
+                other => panic!("{dim}: {other:?}"),
             }
         }
+    }
+
+    #[test]
+    #[should_panic]
+    fn a_rope_for_heads_of_two_sizes_is_a_bug() {
+        let _ = spec(|attention, _| attention.head_dim = 32).check();
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub mod wire;
 use base::TokenId;
 use base::error::{Error, Result};
 use base::log::{Level, log};
-use compute::KvShape;
+use compute::KvLayout;
 use compute::batch::{Batch, BatchLimits, BlockId, Sampled};
 pub use compute::{KvCacheDtype, Rounding, SharedPrefixes};
 use follower::Follower;
@@ -214,7 +214,7 @@ pub struct ModelInfo {
     /// The largest batch, by which all buffers are sized.
     pub limits: BatchLimits,
     /// Form of the KV cache, that of all ranks together.
-    pub kv_shape: KvShape,
+    pub kv_layout: KvLayout,
     /// How many ranks compute the model together.
     pub num_ranks: usize,
     /// Which of the processes that compute it this is.
@@ -231,7 +231,7 @@ impl ModelInfo {
     fn new(
         model: &Description,
         weights: &Weights,
-        kv_shape: &KvShape,
+        kv_layout: &KvLayout,
         blocks: usize,
         limits: BatchLimits,
         device: Device,
@@ -247,11 +247,11 @@ impl ModelInfo {
             eos_tokens: model.eos_tokens.clone(),
             num_parameters: weights.parameters(),
             weight_bytes: weights.bytes(),
-            kv_cache_bytes: blocks as u64 * kv_shape.block_bytes() as u64,
+            kv_cache_bytes: blocks as u64 * kv_layout.block_bytes() as u64,
             num_kv_blocks: blocks,
             gpu_bytes: 0,
             limits,
-            kv_shape: *kv_shape,
+            kv_layout: kv_layout.clone(),
             num_ranks: 1,
             process: 0,
             window: spec.window(),

@@ -5,7 +5,7 @@ use crate::options::EngineOptions;
 use base::error::{Error, Result};
 use base::limits::{BLOCK_TABLE_ENTRIES, BLOCK_TOKENS, PASS_TOKENS, RUNNING_SEQUENCES, UNASKED_MODEL_LEN};
 use compute::batch::BatchLimits;
-use compute::{Defaults, DeviceMemory, KvShape};
+use compute::{Defaults, DeviceMemory, KvLayout};
 use model::shard::Sharding;
 use os::free_bytes;
 use std::fs;
@@ -68,8 +68,8 @@ pub struct BlockBytes {
 
 impl BlockBytes {
     /// The blocks of a model whose KV cache is `whole`, of which `own` are the ranks of this process.
-    pub fn new(sharding: &Sharding, own: Range<usize>, whole: &KvShape) -> BlockBytes {
-        let of_rank = |rank| sharding.kv_shape(rank, whole).block_bytes() as u64;
+    pub fn new(sharding: &Sharding, own: Range<usize>, whole: &KvLayout) -> BlockBytes {
+        let of_rank = |rank| sharding.kv_layout(rank, whole).block_bytes() as u64;
         let all = (0..sharding.ranks).map(of_rank);
         let of_process = own.map(of_rank).sum();
         BlockBytes { of_rank: all.clone().max().unwrap_or(0), of_process, of_all: all.sum() }
@@ -232,7 +232,7 @@ mod tests {
     use super::*;
     use crate::Device;
     use compute::cpu::Cpu;
-    use compute::{Backend, KvFormat};
+    use compute::{Backend, KvFormat, KvShape};
     use formats::DType;
 
     const CPU: Defaults = Cpu::DEFAULTS;
@@ -246,8 +246,8 @@ mod tests {
         }
     }
 
-    fn bytes_of(shape: &KvShape) -> BlockBytes {
-        let bytes = shape.block_bytes() as u64;
+    fn bytes_of(layout: &KvLayout) -> BlockBytes {
+        let bytes = layout.block_bytes() as u64;
         BlockBytes { of_rank: bytes, of_process: bytes, of_all: bytes }
     }
 
@@ -297,9 +297,10 @@ mod tests {
         assert!(matches!(batch_limits(&config, 1 << 24, &CPU), Err(Error::OutOfMemory { what: "block tables", .. })));
     }
 
-    fn sizes() -> (BatchLimits, KvShape) {
+    fn sizes() -> (BatchLimits, KvLayout) {
         let limits = BatchLimits { tokens: 8, rows: 4, model_len: 60, block_size: 16 };
-        (limits, KvShape { layers: 2, kv_heads: 1, head_dim: 8, block_size: 16, format: KvFormat::Plain(DType::Bf16) })
+        let shape = KvShape { kv_heads: 1, head_dim: 8, block_size: 16, format: KvFormat::Plain(DType::Bf16) };
+        (limits, shape.layers(2))
     }
 
     #[test]
@@ -334,7 +335,7 @@ mod tests {
                 KvBudget::MemoryShare(1.0),
                 &limits,
                 bytes_of(&shape),
-                &HostMemory { free: Some(free), weights, table_cols: shape.head_dim },
+                &HostMemory { free: Some(free), weights, table_cols: shape.layers[0].head_dim },
                 &CPU,
             )
         };
@@ -353,7 +354,7 @@ mod tests {
                 budget,
                 &limits,
                 bytes_of(&shape),
-                &HostMemory { free: Some(free), weights: 0, table_cols: shape.head_dim },
+                &HostMemory { free: Some(free), weights: 0, table_cols: shape.layers[0].head_dim },
                 &CPU,
             )
             .unwrap()

@@ -14,7 +14,7 @@ use super::{Device, Launching, ModelInfo, Runner, Switches, memory};
 use base::error::Result;
 use base::log::{Level, log};
 use compute::batch::{Batch, BatchLimits, BlockId, Sampled};
-use compute::{Backend, KvShape, Rounding, Tensor};
+use compute::{Backend, KvLayout, Rounding, Tensor};
 use model::decoder::{Decoder, Stage};
 use model::shard::{Sharding, Sums};
 use model::spec::DecoderSpec;
@@ -72,7 +72,7 @@ impl<B: Backend> PassRunner<B> {
         config: &EngineOptions,
         device: Device,
         seat: &Seat,
-        open_backend: impl FnOnce(&DecoderSpec, &Sharding, &KvShape) -> Result<B>,
+        open_backend: impl FnOnce(&DecoderSpec, &Sharding, &KvLayout) -> Result<B>,
         progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
     ) -> Result<(PassRunner<B>, ModelInfo)> {
         let Checkpoint { model, limits, free, kv_format, mut weights } = checkpoint;
@@ -83,10 +83,10 @@ impl<B: Backend> PassRunner<B> {
         };
         let sums = switches.sums.unwrap_or(sums);
         let sharding = Sharding::new(spec, seat.rank, seat.ranks, sums)?;
-        let whole_shape = spec.kv_shape(limits.block_size, kv_format);
-        let kv_shape = sharding.kv_shape(seat.rank, &whole_shape);
-        let block_bytes = memory::BlockBytes::new(&sharding, seat.own(), &whole_shape);
-        let mut backend = open_backend(spec, &sharding, &kv_shape)?;
+        let whole_layout = spec.kv_layout(limits.block_size, kv_format);
+        let kv_layout = sharding.kv_layout(seat.rank, &whole_layout);
+        let block_bytes = memory::BlockBytes::new(&sharding, seat.own(), &whole_layout);
+        let mut backend = open_backend(spec, &sharding, &kv_layout)?;
         let host = memory::HostMemory { free, weights: weights.total_bytes(), table_cols: spec.numbers_per_position() };
 
         // Cheap refusals come before the long part: a cache or a table that does not fit is known before any weight is read.
@@ -129,7 +129,7 @@ impl<B: Backend> PassRunner<B> {
         let blocks = match host_blocks {
             Some(blocks) => blocks,
             None => {
-                let mut provisional = backend.kv_cache(&kv_shape, 1)?;
+                let mut provisional = backend.kv_cache(&kv_layout, 1)?;
                 graph_bytes = warm_up(&sizes, &mut backend, &mut decoder, &mut provisional, &mut batches[0], &limits)?;
                 drop(provisional);
                 let reserved = memory::SPARE_BYTES + sizes.len() as u64 * graph_bytes;
@@ -139,7 +139,7 @@ impl<B: Backend> PassRunner<B> {
             }
         };
         let blocks = seat.agree(blocks as u64)?.into_iter().min().map_or(0, |blocks| blocks as usize);
-        let mut cache = backend.kv_cache(&kv_shape, blocks)?;
+        let mut cache = backend.kv_cache(&kv_layout, blocks)?;
         seat.agree(0)?;
         let warmed_up = Instant::now();
         // Ranks wait for each other to capture, which a pass does not.
@@ -166,7 +166,7 @@ impl<B: Backend> PassRunner<B> {
             ),
         );
 
-        let info = ModelInfo::new(&model, &weights, &whole_shape, blocks, limits, device);
+        let info = ModelInfo::new(&model, &weights, &whole_layout, blocks, limits, device);
         let mut parts = info.parts;
         parts.iter_mut().zip(part_bytes).for_each(|((_, bytes), of_all)| *bytes = of_all);
         let info = ModelInfo {
@@ -190,8 +190,8 @@ impl<B: Backend> PassRunner<B> {
     }
 
     /// The KV cache of this rank.
-    pub fn kv_shape(&self) -> KvShape {
-        B::kv_shape(&self.cache)
+    pub fn kv_layout(&self) -> &KvLayout {
+        B::kv_layout(&self.cache)
     }
 
     /// As [`Backend::abandon`].

@@ -112,13 +112,13 @@ pub fn load_beside(shape: Shape, memory_left: Arc<AtomicUsize>) -> Loaded {
         gpu_bytes: 0,
         limits,
         // One number of eight bytes a slot.
-        kv_shape: KvShape {
-            layers: 1,
+        kv_layout: KvShape {
             kv_heads: 1,
             head_dim: 1,
             block_size: limits.block_size,
             format: KvFormat::Plain(DType::F32),
-        },
+        }
+        .layers(1),
         window: shape.window,
         fingerprint: vocab as u64,
         parts: [(None, 0); 4],

@@ -53,7 +53,7 @@ pub use remote::Links;
 pub use team::{Member, Team};
 
 use super::{
-    Activation, AddNorm, AttentionSpec, Backend, Defaults, DeviceMemory, HeadRows, HostMatrix, HostVector, KvShape,
+    Activation, AddNorm, AttentionSpec, Backend, Defaults, DeviceMemory, HeadRows, HostMatrix, HostVector, KvLayout,
     LayerInput, NextNorm, NormWeights, Part, QkNormRope, Recording,
 };
 use crate::batch::{Batch, BatchLimits, BlockId, MAX_LOGPROBS, Sampled};
@@ -259,8 +259,8 @@ impl Backend for Cpu {
         Ok(table.into_boxed_slice())
     }
 
-    fn kv_cache(&self, shape: &KvShape, blocks: usize) -> Result<KvCache> {
-        KvCache::new(shape, blocks)
+    fn kv_cache(&self, layout: &KvLayout, blocks: usize) -> Result<KvCache> {
+        KvCache::new(layout, blocks)
     }
 
     fn device_batches(&self, limits: &BatchLimits) -> Result<Vec<DeviceBatch>> {
@@ -275,8 +275,8 @@ impl Backend for Cpu {
         vector.len()
     }
 
-    fn kv_shape(cache: &KvCache) -> KvShape {
-        cache.shape()
+    fn kv_layout(cache: &KvCache) -> &KvLayout {
+        cache.layout()
     }
 
     fn batch(device_batch: &DeviceBatch) -> &Batch {
@@ -355,7 +355,7 @@ impl Backend for Cpu {
     }
 
     fn commit_blocks(&mut self, cache: &mut KvCache, batch: &Batch) -> Result<()> {
-        let size = cache.shape().block_size as u32;
+        let size = cache.layout().block_size as u32;
         cache.commit(batch.slots.iter().map(|slot| slot / size).chain(batch.copies.iter().map(|copy| copy.to)))
     }
 

@@ -88,7 +88,7 @@ pub use storage::{Storage, Tensor};
 pub use team::Team;
 
 use super::{
-    Activation, AddNorm, AttentionSpec, Backend, Defaults, DeviceMemory, HeadRows, HostMatrix, HostVector, KvShape,
+    Activation, AddNorm, AttentionSpec, Backend, Defaults, DeviceMemory, HeadRows, HostMatrix, HostVector, KvLayout,
     LayerInput, NextNorm, NormWeights, Part, QkNormRope, Recording, SharedPrefixes,
 };
 use crate::batch::{Batch, BatchLimits, BlockId, Sampled};
@@ -102,6 +102,8 @@ use formats::DType;
 use kernels::KernelLoading;
 use kv_cache::KvBlocks;
 use parking_lot::Mutex;
+use plan::{Geometry, LayerWindow};
+use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::Arc;
 use std::thread;
@@ -112,8 +114,10 @@ pub struct Cuda {
     // Fields are dropped in this order: the context last, after all that needs it.
     kernels: Kernels,
     loader: Mutex<matrix::Loader>,
-    /// The distinct sliding windows of the layers, each of which has a plan of its own.
-    windows: Vec<Option<usize>>,
+    /// The distinct sliding windows of the layers of each kind, each of which has a plan of its own.
+    windows: Vec<LayerWindow>,
+    /// How attention is cut for each kind of layers, known once a KV cache was made.
+    geometries: RefCell<Vec<Geometry>>,
     /// Of a layer, where they are known.
     query_heads: Option<usize>,
     shared_prefixes: SharedPrefixes,
@@ -185,7 +189,8 @@ impl Cuda {
         Ok(Cuda {
             kernels,
             loader,
-            windows: vec![None],
+            windows: vec![LayerWindow::default()],
+            geometries: RefCell::new(Vec::new()),
             query_heads: None,
             shared_prefixes: SharedPrefixes::WhereItPays,
             free_before: None,
@@ -274,12 +279,20 @@ impl Backend for Cuda {
         Vector::table(&self.device.context, values)
     }
 
-    fn kv_cache(&self, shape: &KvShape, blocks: usize) -> Result<KvCache> {
+    fn kv_cache(&self, layout: &KvLayout, blocks: usize) -> Result<KvCache> {
         // The weights are there: their way of loading is not needed any more.
         self.loader.lock().finish();
-        self.device.geometry.set(attention::geometry(&self.device, shape, self.query_heads)?);
-        let blocks = KvBlocks::new(&self.device.context, shape, blocks, self.device.dtype)?;
-        Ok(KvCache { blocks, attention: attention::Kernels::new(&self.device, shape)? })
+        let kinds = layout.kinds();
+        // The parts that rows share are made for query heads of one number over KV heads of one shape.
+        let heads = self.query_heads.filter(|_| kinds.len() == 1);
+        let geometries = kinds.iter().map(|shape| attention::geometry(&self.device, shape, heads));
+        let geometries: Vec<_> = geometries.collect::<Result<_>>()?;
+        let blocks = KvBlocks::new(&self.device.context, layout, blocks, self.device.dtype)?;
+        let attention = kinds.iter().zip(&geometries);
+        let attention = attention.map(|(shape, geometry)| attention::Kernels::new(&self.device, shape, geometry));
+        let attention = attention.collect::<Result<_>>()?;
+        self.geometries.replace(geometries);
+        Ok(KvCache { blocks, attention })
     }
 
     fn device_batches(&self, limits: &BatchLimits) -> Result<Vec<DeviceBatch>> {
@@ -298,8 +311,8 @@ impl Backend for Cuda {
         vector.numbers()
     }
 
-    fn kv_shape(cache: &KvCache) -> KvShape {
-        cache.blocks.shape()
+    fn kv_layout(cache: &KvCache) -> &KvLayout {
+        cache.blocks.layout()
     }
 
     fn batch(device_batch: &DeviceBatch) -> &Batch {
@@ -484,8 +497,8 @@ impl Backend for Cuda {
         layer: usize,
         device_batch: &DeviceBatch,
     ) {
-        let heads = attention::Heads { out, qkv, raw: None };
-        let result = cache.attention.run(&self.device, spec, heads, cache.blocks.layer(layer), device_batch);
+        let (heads, at) = (attention::Heads { out, qkv, raw: None }, cache.blocks.layer(layer));
+        let result = cache.attention[at.kind].run(&self.device, spec, heads, at, device_batch);
         self.remember(result);
     }
 
@@ -498,13 +511,14 @@ impl Backend for Cuda {
         layer: usize,
         device_batch: &DeviceBatch,
     ) {
-        let (at, attention) = (cache.blocks.layer(layer), &cache.attention);
+        let at = cache.blocks.layer(layer);
+        let attention = &cache.attention[at.kind];
         match &attention.few {
-            Some(few) if few.serves(&self.device, spec, &transform, &at.shape, device_batch) => {
+            Some(few) if few.serves(&self.device, spec, &transform, &at, device_batch) => {
                 let result = few.run(&self.device, spec, heads, &transform, at, device_batch);
                 self.remember(result);
             }
-            _ if attention.prepares(&self.device, spec, &transform, &at.shape, device_batch) => {
+            _ if attention.prepares(&self.device, spec, &transform, &at, device_batch) => {
                 let heads = attention::Heads { out: heads.out, qkv: heads.qkv, raw: Some(&transform) };
                 let result = attention.run(&self.device, spec, heads, at, device_batch);
                 self.remember(result);

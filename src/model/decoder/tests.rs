@@ -57,7 +57,7 @@ fn logits(spec: &DecoderSpec, names: &'static Names, isa: Isa) -> Vec<f64> {
     let mut cpu = Cpu::new(1, isa);
     let sharding = Sharding::new(spec, 0, 1, Sums::Gathered).unwrap();
     let mut decoder = Decoder::load(&cpu, spec, sharding, &mut weights(names), &limits, 16).unwrap();
-    let mut cache = cpu.kv_cache(&spec.kv_shape(16, DType::F32.into()), 1).unwrap();
+    let mut cache = cpu.kv_cache(&spec.kv_layout(16, DType::F32.into()), 1).unwrap();
     let mut batch = Batch::with_limits(&limits);
     batch.token_ids.push(TOKEN as u32);
     batch.positions.push(0);
@@ -127,7 +127,7 @@ impl Naive<'_> {
             let FeedForward::Dense(mlp) = &layer.feed_forward;
             let (mixer_norms, mlp_norms) = (&layer.mixer_norms, &layer.feed_forward_norms);
             let read = self.norm(mixer_norms.before, &format!("{at}{}", names.mixer_norms.before), &x);
-            let mut value = self.product(&format!("{at}self_attn.v_proj"), spec.attention().kv_width(), &read);
+            let mut value = self.product(&format!("{at}self_attn.v_proj"), layer.mixer.attention().kv_width(), &read);
             if layer.mixer.attention().output_gate == OutputGate::Sigmoid {
                 let gate = self.product(&format!("{at}{}", names.attention.gate), value.len(), &read);
                 value.iter_mut().zip(gate).for_each(|(v, gate)| *v /= 1.0 + (-gate).exp());
