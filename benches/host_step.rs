@@ -56,6 +56,7 @@ impl Runner for IdleRunner {
 fn engine(rows: usize) -> Engine {
     let limits = BatchLimits { tokens: 8192, rows, model_len: 40960, block_size: 16 };
     let info = ModelInfo {
+        states: StateInfo::default(),
         num_ranks: 1,
         process: 0,
         device: Device::Cpu,

@@ -150,6 +150,8 @@ pub enum Error {
         /// Blocks that are free.
         free: usize,
     },
+    /// Sequences that run hold all recurrent states, so that none can be restored.
+    NoFreeState,
     /// The request pins no prompt.
     UnknownPin {
         /// The request's id.
@@ -401,6 +403,12 @@ impl fmt::Display for Error {
                 f,
                 "the prefix cache has no block of these {tokens} tokens: it holds full blocks of {block_size} tokens, separately for each cache_salt"
             ),
+            Error::NoFreeState => {
+                write!(
+                    f,
+                    "sequences that run hold all recurrent states: let one end first, or set a lower max_num_seqs for the same kv_cache_bytes"
+                )
+            }
             Error::NoFreeBlocks { blocks, free } => write!(
                 f,
                 "the prefix needs {blocks} KV blocks, but {free} are free: step until requests have ended, release pinned prompts or raise kv_cache_bytes"

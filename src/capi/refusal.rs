@@ -102,6 +102,7 @@ pub(super) fn status_of(error: &Error) -> nvllm_status_code {
         Error::RequestTooLarge { .. }
         | Error::PinsFull { .. }
         | Error::NoFreeBlocks { .. }
+        | Error::NoFreeState
         | Error::KvCacheTooSmall { .. }
         | Error::NoThread { .. }
         | Error::GpuBudget { .. }

@@ -101,7 +101,7 @@ pub fn agrees<O: Op>() {
     }
 }
 
-fn assert_near(computed: &[f32], expected: &[f32], bound: f64, what: &str) {
+pub fn assert_near(computed: &[f32], expected: &[f32], bound: f64, what: &str) {
     assert_eq!(computed.len(), expected.len(), "{what}");
     let norm = |v: &mut dyn Iterator<Item = f64>| v.map(|v| v * v).sum::<f64>().sqrt();
     let pairs = || computed.iter().zip(expected).map(|(&a, &b)| (f64::from(a), f64::from(b)));

@@ -15,7 +15,7 @@ use super::sampling_extras::{LogprobLayout, SamplingExtras};
 use super::shared_plan::SharedLayout;
 use super::storage::{self, Tensor};
 use super::upload;
-use crate::batch::{Batch, BatchLimits, Sampled, Sampling};
+use crate::batch::{Batch, BatchLimits, NO_STATE, Sampled, Sampling};
 use base::error::Result;
 use formats::DType;
 use std::sync::Arc;
@@ -76,6 +76,10 @@ struct Layout {
     /// The plans of decode, one after the other.
     decode: usize,
     decode_plan: DecodeLayout,
+    /// The recurrent states of rows and tokens, where the model keeps any.
+    state_sources: usize,
+    state_slots: usize,
+    state_saves: usize,
     /// Those of each kind of layers, one after the other.
     prefill_tiles: usize,
     block_tables: usize,
@@ -106,7 +110,9 @@ impl Layout {
         (plans, decode_plan): (usize, DecodeLayout),
         tiles: usize,
         (table_entries, shared): (usize, usize),
+        has_states: bool,
     ) -> Layout {
+        let states = |count: usize| if has_states { 4 * count } else { 0 };
         let mut end = 0;
         let mut place = |bytes: usize| {
             let at = end;
@@ -123,6 +129,9 @@ impl Layout {
             sampling: place(size_of::<Sampling>() * asked),
             decode: place(plans * decode_plan.end),
             decode_plan,
+            state_sources: place(states(rows)),
+            state_slots: place(states(rows)),
+            state_saves: place(states(tokens)),
             prefill_tiles: place(size_of::<PrefillTile>() * tiles),
             block_tables: place(4 * table_entries),
             shared: place(shared),
@@ -137,7 +146,7 @@ impl Layout {
         let plans = plan.decode.len();
         let shared = plans * SharedLayout::largest(rows).end;
         let plans = (plans, DecodeLayout::new(rows, ctas));
-        Layout::new(tokens, rows, asked, plans, tiles, (rows * limits.table_width(), shared))
+        Layout::new(tokens, rows, asked, plans, tiles, (rows * limits.table_width(), shared), true)
     }
 }
 
@@ -152,6 +161,9 @@ pub struct Addresses {
     pub row_starts: Address,
     pub gathered_tokens: Address,
     pub sampling: Address,
+    pub state_sources: Address,
+    pub state_slots: Address,
+    pub state_saves: Address,
     pub block_tables: Address,
     pub tokens: Address,
     pub host_tokens: Address,
@@ -316,7 +328,15 @@ impl DeviceBatch {
         let table_entries = batch.block_tables.len();
         let plans = (self.plan.decode.len(), DecodeLayout::new(batch.rows(), self.ctas));
         let shared = self.plan.decode.iter().map(|plan| plan.shared.layout().end).sum();
-        self.layout = Layout::new(batch.tokens(), batch.rows(), asked, plans, tiles, (table_entries, shared));
+        self.layout = Layout::new(
+            batch.tokens(),
+            batch.rows(),
+            asked,
+            plans,
+            tiles,
+            (table_entries, shared),
+            !batch.state_slots.is_empty(),
+        );
         let (to, at) = (self.host.bytes_mut(), &self.layout);
         put(to, at.exchanges, &[exchanges]);
         put(to, at.token_ids, &batch.token_ids);
@@ -333,6 +353,9 @@ impl DeviceBatch {
             put(to, begin + within.rows, &plan.rows);
             put(to, begin + within.ctas, &plan.ctas);
         }
+        put(to, at.state_sources, &batch.state_sources);
+        put(to, at.state_slots, &batch.state_slots);
+        put(to, at.state_saves, &batch.state_saves);
         let mut tiles_at = at.prefill_tiles;
         for tiles in &self.plan.tiles {
             tiles_at = put(to, tiles_at, tiles);
@@ -355,6 +378,12 @@ impl DeviceBatch {
 
     fn pad(&mut self, rows: usize) {
         let batch = &mut self.batch;
+        if !batch.state_slots.is_empty() {
+            let tokens = batch.tokens() + rows.saturating_sub(batch.rows());
+            batch.state_sources.resize(rows.max(batch.rows()), NO_STATE);
+            batch.state_slots.resize(rows.max(batch.rows()), NO_STATE);
+            batch.state_saves.resize(tokens, NO_STATE);
+        }
         while batch.rows() < rows {
             batch.sampled_tokens.push(batch.tokens() as u32);
             batch.sampling.push(Sampling::GREEDY);
@@ -452,6 +481,9 @@ impl DeviceBatch {
             row_starts: place(layout.row_starts),
             gathered_tokens: place(layout.gathered_tokens),
             sampling: place(layout.sampling),
+            state_sources: place(layout.state_sources),
+            state_slots: place(layout.state_slots),
+            state_saves: place(layout.state_saves),
             block_tables: place(layout.block_tables),
             argmax: scratch,
             gumbel_argmax: scratch + 8 * rows,

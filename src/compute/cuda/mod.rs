@@ -18,17 +18,21 @@ mod attention_units;
 mod blas;
 mod blas_handle;
 mod bytes;
+mod causal_conv;
 mod coded;
 mod coded_hopper;
 mod coded_linear;
 mod copy_blocks;
+mod copy_states;
 mod device;
 mod device_batch;
 mod driver;
 mod embedding;
 mod exchange;
+mod gated_delta;
 mod gated_hopper;
 mod gated_linear;
+mod gated_norm;
 mod gather;
 mod graph;
 mod hopper;
@@ -66,6 +70,7 @@ mod scaled_linear;
 mod settings;
 mod shared_plan;
 mod sigmoid_mul;
+mod states;
 mod storage;
 mod team;
 mod tensor_map;
@@ -84,14 +89,16 @@ pub use nccl::{UniqueId, nccl_version};
 pub use peers::{Fault, Member, Peers, Transport};
 pub use reduce_add_norm::AllReduce;
 pub use rope_and_cache::check_rotary;
+pub use states::States;
 pub use storage::{Storage, Tensor};
 pub use team::Team;
 
 use super::{
-    Activation, AddNorm, AttentionSpec, Backend, Defaults, DeviceMemory, HeadRows, HostMatrix, HostVector, KvLayout,
-    LayerInput, NextNorm, NormWeights, Part, QkNormRope, Recording, SharedPrefixes,
+    Activation, AddNorm, AttentionSpec, Backend, Defaults, DeltaHeads, DeltaInputs, DeviceMemory, HeadGate, HeadRows,
+    HostMatrix, HostVector, KvLayout, LayerInput, NextNorm, NormWeights, Part, QkNormRope, Recording, SharedPrefixes,
+    ShortConv, StateShape,
 };
-use crate::batch::{Batch, BatchLimits, BlockId, Sampled};
+use crate::batch::{Batch, BatchLimits, BlockId, Sampled, StateSlot};
 use base::error::{Error, Result};
 use cudarc::driver::sys;
 use device::Device;
@@ -133,6 +140,7 @@ pub struct Cuda {
 /// Kernels that serve every model of one number type.
 struct Kernels {
     copy_blocks: copy_blocks::Kernels,
+    recurrent: RecurrentKernels,
     embedding: embedding::Kernels,
     norm: norm::Kernels,
     add_norm: add_norm::Kernels,
@@ -150,10 +158,36 @@ struct Kernels {
     reduce_add_norm: reduce_add_norm::Kernels,
 }
 
+/// Kernels that only models with recurrent layers need: loaded when states are made.
+type RecurrentKernels = Option<Box<Recurrent>>;
+
+struct Recurrent {
+    copy_states: copy_states::Kernels,
+    causal_conv: causal_conv::Kernels,
+    gated_delta: gated_delta::Kernels,
+    gated_norm: gated_norm::Kernels,
+}
+
+impl Recurrent {
+    fn new(device: &Device) -> Result<Recurrent> {
+        Ok(Recurrent {
+            copy_states: copy_states::Kernels::new(device)?,
+            causal_conv: causal_conv::Kernels::new(device)?,
+            gated_delta: gated_delta::Kernels::new(device)?,
+            gated_norm: gated_norm::Kernels::new(device)?,
+        })
+    }
+}
+
 impl Kernels {
+    fn recurrent(&self) -> &Recurrent {
+        self.recurrent.as_ref().expect("a model with states has loaded them")
+    }
+
     fn new(device: &Device) -> Result<Kernels> {
         Ok(Kernels {
             copy_blocks: copy_blocks::Kernels::new(device)?,
+            recurrent: RecurrentKernels::default(),
             embedding: embedding::Kernels::new(device)?,
             norm: norm::Kernels::new(device)?,
             add_norm: add_norm::Kernels::new(device)?,
@@ -226,6 +260,7 @@ impl Backend for Cuda {
     type Matrix = Matrix;
     type Vector = Vector;
     type KvCache = KvCache;
+    type States = States;
     type DeviceBatch = DeviceBatch;
     type Graph = PassGraph;
     type ContextGuard = ContextGuard;
@@ -295,6 +330,13 @@ impl Backend for Cuda {
         Ok(KvCache { blocks, attention })
     }
 
+    fn states(&mut self, shape: &StateShape) -> Result<States> {
+        if shape.slots > 0 && self.kernels.recurrent.is_none() {
+            self.kernels.recurrent = Some(Box::new(Recurrent::new(&self.device)?));
+        }
+        States::new(&self.device.context, shape)
+    }
+
     fn device_batches(&self, limits: &BatchLimits) -> Result<Vec<DeviceBatch>> {
         // What passes need is complete then, and weights have been loaded meanwhile.
         self.kernels.linear.blas.wait()?;
@@ -313,6 +355,10 @@ impl Backend for Cuda {
 
     fn kv_layout(cache: &KvCache) -> &KvLayout {
         cache.blocks.layout()
+    }
+
+    fn state_shape(states: &States) -> StateShape {
+        states.shape()
     }
 
     fn batch(device_batch: &DeviceBatch) -> &Batch {
@@ -398,6 +444,16 @@ impl Backend for Cuda {
     fn write_blocks(&mut self, cache: &mut KvCache, blocks: &[BlockId], from: &[u8]) -> Result<()> {
         self.failed()?;
         self.together(|cuda| cache.blocks.write_blocks(&cuda.device.context, blocks, from))
+    }
+
+    fn read_state(&mut self, states: &States, slot: StateSlot, to: &mut [u8]) -> Result<()> {
+        self.failed()?;
+        self.together(|_| states.read(slot, to))
+    }
+
+    fn write_state(&mut self, states: &mut States, slot: StateSlot, from: &[u8]) -> Result<()> {
+        self.failed()?;
+        self.together(|_| states.write(slot, from))
     }
 
     /// They have memory since the cache was made.
@@ -551,6 +607,43 @@ impl Backend for Cuda {
             }
             result => self.remember(result.map(drop)),
         }
+    }
+
+    fn copy_states(&mut self, states: &mut States, device_batch: &DeviceBatch) {
+        let result = self.kernels.recurrent().copy_states.run(&self.device, states, device_batch);
+        self.remember(result);
+    }
+
+    fn causal_conv(
+        &mut self,
+        out: &mut Tensor,
+        x: &Tensor,
+        weight: &Vector,
+        conv: ShortConv,
+        states: (&mut States, usize),
+        device_batch: &DeviceBatch,
+    ) {
+        let kernels = &self.kernels.recurrent().causal_conv;
+        let result = kernels.run(&self.device, out, x, weight, conv, states, device_batch);
+        self.remember(result);
+    }
+
+    fn gated_delta(
+        &mut self,
+        out: &mut Tensor,
+        inputs: DeltaInputs<Tensor, Vector>,
+        heads: DeltaHeads,
+        states: (&mut States, usize),
+        device_batch: &DeviceBatch,
+    ) {
+        let kernels = &self.kernels.recurrent().gated_delta;
+        let result = kernels.run(&self.device, out, inputs, heads, states, device_batch);
+        self.remember(result);
+    }
+
+    fn gated_norm(&mut self, x: &mut Tensor, gate: HeadGate<Tensor, Vector>) {
+        let result = self.kernels.recurrent().gated_norm.run(&self.device, x, gate);
+        self.remember(result);
     }
 
     fn sigmoid_mul(&mut self, x: &mut Tensor, gate: &Tensor) {
