@@ -1,7 +1,7 @@
 // The gated delta rule. Contract: src/compute/ops/gated_delta.rs. Reference: src/compute/cpu/gated_delta.rs.
 //
-// A warp has 32 columns of the state of a value head in registers, a column a lane, from the first to the last token of a row: the state is read and written
-// once. Decode is bound by that traffic. A prompt is bound by arithmetic: 3 key_dim products a token and lane. Each token depends on the one before it, in one
+// A warp has 32 / SPLIT columns of the state of a value head in registers, from the first to the last token of a row: the state is read and written
+// once. SPLIT lanes share a column, each with a part of its rows: more than 64 rows do not fit into the registers of a lane. Decode is bound by that traffic. A prompt is bound by arithmetic: 3 key_dim products a token and column. Each token depends on the one before it, in one
 // order whatever the batch and the chunks of a prompt, so that these change no bit. While a token is computed, the next one is on its way.
 #include "common/dependent_launch.cuh"
 #include "common/numbers.cuh"
@@ -65,16 +65,25 @@ struct DeltaHead {
     }
 };
 
-// Grid [rows, value_heads, value_dim / 32 rounded up], block [32].
-template <class T, int KEY_DIM>
+// The sum over the lanes that share a column.
+template <int SPLIT>
+__device__ inline float column_sum(float v) {
+#pragma unroll
+    for (int lanes = 32 / SPLIT; lanes < 32; lanes *= 2) v += __shfl_xor_sync(0xffffffffu, v, lanes);
+    return v;
+}
+
+// Grid [rows, value_heads, value_dim * SPLIT / 32 rounded up], block [32].
+template <class T, int KEY_DIM, int SPLIT>
 __device__ void gated_delta(const GatedDeltaParams<T>& p) {
     using Head = DeltaHead<T, KEY_DIM>;
-    constexpr int PER = Head::PER;
+    constexpr int PER = Head::PER, ROWS = KEY_DIM / SPLIT;
     __shared__ float4 keys[2][KEY_DIM / 4], queries[2][KEY_DIM / 4];
     launch_dependents();
     const int row = blockIdx.x, head = blockIdx.y, lane = threadIdx.x;
     const int key_head = head / (p.value_heads / p.key_heads);
-    const int column = blockIdx.z * 32 + lane;
+    const int column = blockIdx.z * (32 / SPLIT) + lane % (32 / SPLIT);
+    const int part = lane / (32 / SPLIT);
     const bool has_column = column < p.value_dim;
     const float rate = expf(p.decays[head]), bias = p.decays[p.value_heads + head];
     grid_dependency_wait();
@@ -95,17 +104,17 @@ __device__ void gated_delta(const GatedDeltaParams<T>& p) {
     };
     DeltaToken<PER> next = inputs.load(first);
 
-    // [KEY_DIM, value_dim] of this head, from this column.
-    const size_t of_head = size_t(head) * KEY_DIM * p.value_dim + (has_column ? column : 0);
-    float state[KEY_DIM];
+    // [ROWS, value_dim] of this head, from the first row of this part and from this column.
+    const size_t of_head = (size_t(head) * KEY_DIM + part * ROWS) * p.value_dim + (has_column ? column : 0);
+    float state[ROWS];
 #pragma unroll
-    for (int i = 0; i < KEY_DIM; i++) {
+    for (int i = 0; i < ROWS; i++) {
         state[i] = source == NO_STATE ? 0.0f : p.states[source * p.slot_numbers + of_head + size_t(i) * p.value_dim];
     }
     const auto keep = [&](uint32_t to) {
         if (!has_column) return;
 #pragma unroll
-        for (int i = 0; i < KEY_DIM; i++) p.states[to * p.slot_numbers + of_head + size_t(i) * p.value_dim] = state[i];
+        for (int i = 0; i < ROWS; i++) p.states[to * p.slot_numbers + of_head + size_t(i) * p.value_dim] = state[i];
     };
 
     for (int token = first; token < end; token++) {
@@ -137,18 +146,19 @@ __device__ void gated_delta(const GatedDeltaParams<T>& p) {
 
         float known[4] = {0.0f, 0.0f, 0.0f, 0.0f};
 #pragma unroll
-        for (int i = 0; i < KEY_DIM / 4; i++) {
-            const float4 k = k4[i];
+        for (int i = 0; i < ROWS / 4; i++) {
+            const float4 k = k4[part * (ROWS / 4) + i];
             known[0] = fmaf(k.x, state[4 * i], known[0]);
             known[1] = fmaf(k.y, state[4 * i + 1], known[1]);
             known[2] = fmaf(k.z, state[4 * i + 2], known[2]);
             known[3] = fmaf(k.w, state[4 * i + 3], known[3]);
         }
-        const float delta = beta * (v.value - decay * ((known[0] + known[1]) + (known[2] + known[3])));
+        const float all_known = column_sum<SPLIT>((known[0] + known[1]) + (known[2] + known[3]));
+        const float delta = beta * (v.value - decay * all_known);
         float read[4] = {0.0f, 0.0f, 0.0f, 0.0f};
 #pragma unroll
-        for (int i = 0; i < KEY_DIM / 4; i++) {
-            const float4 k = k4[i], q = q4[i];
+        for (int i = 0; i < ROWS / 4; i++) {
+            const float4 k = k4[part * (ROWS / 4) + i], q = q4[part * (ROWS / 4) + i];
             state[4 * i] = fmaf(k.x, delta, state[4 * i] * decay);
             state[4 * i + 1] = fmaf(k.y, delta, state[4 * i + 1] * decay);
             state[4 * i + 2] = fmaf(k.z, delta, state[4 * i + 2] * decay);
@@ -158,8 +168,8 @@ __device__ void gated_delta(const GatedDeltaParams<T>& p) {
             read[2] = fmaf(q.z, state[4 * i + 2], read[2]);
             read[3] = fmaf(q.w, state[4 * i + 3], read[3]);
         }
-        if (has_column) {
-            const float out = (read[0] + read[1]) + (read[2] + read[3]);
+        const float out = column_sum<SPLIT>((read[0] + read[1]) + (read[2] + read[3]));
+        if (has_column && part == 0) {
             p.out[size_t(token) * p.out_stride + head * p.value_dim + column] = narrow<T>(out);
         }
         const uint32_t saved = p.saves[token];
@@ -168,17 +178,17 @@ __device__ void gated_delta(const GatedDeltaParams<T>& p) {
     keep(slot);
 }
 
-#define GATED_DELTA(T, key_dim)                                                                       \
-    extern "C" __global__ void __launch_bounds__(32)                                                  \
-        nvllm_k_gated_delta_##key_dim##_##T(const __grid_constant__ GatedDeltaParams<T> p) {          \
-        gated_delta<T, key_dim>(p);                                                                   \
+#define GATED_DELTA(T, key_dim, split)                                                       \
+    extern "C" __global__ void __launch_bounds__(32)                                         \
+        nvllm_k_gated_delta_##key_dim##_##T(const __grid_constant__ GatedDeltaParams<T> p) { \
+        gated_delta<T, key_dim, split>(p);                                                   \
     }
 
-GATED_DELTA(bf16, 16)
-GATED_DELTA(bf16, 32)
-GATED_DELTA(bf16, 64)
-GATED_DELTA(bf16, 128)
-GATED_DELTA(f16, 16)
-GATED_DELTA(f16, 32)
-GATED_DELTA(f16, 64)
-GATED_DELTA(f16, 128)
+GATED_DELTA(bf16, 16, 1)
+GATED_DELTA(bf16, 32, 1)
+GATED_DELTA(bf16, 64, 2)
+GATED_DELTA(bf16, 128, 2)
+GATED_DELTA(f16, 16, 1)
+GATED_DELTA(f16, 32, 1)
+GATED_DELTA(f16, 64, 2)
+GATED_DELTA(f16, 128, 2)

@@ -103,6 +103,7 @@ pub(super) fn status_of(error: &Error) -> nvllm_status_code {
         | Error::PinsFull { .. }
         | Error::NoFreeBlocks { .. }
         | Error::NoFreeState
+        | Error::StatesTooLarge { .. }
         | Error::KvCacheTooSmall { .. }
         | Error::NoThread { .. }
         | Error::GpuBudget { .. }

@@ -235,7 +235,13 @@ impl<B: Backend> Attention<B> {
         let keys = columns_of(&shares.own_kv_heads(), spec.head_dim);
         let stacked = match parts.qkv {
             QkvNames::Separate { query, key, value } => vec![
-                Projection { name: name(query), outputs: wide, own: vec![queries.clone()] },
+                match spec.output_gate {
+                    OutputGate::SigmoidInQueries => {
+                        let rows = each_head(&shares.own_heads(), spec.head_dim, 0);
+                        Projection { name: name(query), outputs: 2 * wide, own: rows }
+                    }
+                    _ => Projection { name: name(query), outputs: wide, own: vec![queries.clone()] },
+                },
                 Projection { name: name(key), outputs: narrow, own: vec![keys.clone()] },
                 Projection { name: name(value), outputs: narrow, own: vec![keys.clone()] },
             ],
@@ -247,6 +253,12 @@ impl<B: Backend> Attention<B> {
         };
         let gate = match spec.output_gate {
             OutputGate::None => None,
+            OutputGate::SigmoidInQueries => {
+                let QkvNames::Separate { query, .. } = parts.qkv else { unreachable!("names of such a family") };
+                let rows = each_head(&shares.own_heads(), spec.head_dim, 1);
+                let gate = Projection { name: name(query), outputs: 2 * wide, own: rows };
+                Some(Linear::load(backend, weights, Inputs::all(hidden), &[gate], spec.qkv_bias, true)?)
+            }
             OutputGate::Sigmoid => {
                 let gate = Projection { name: name(parts.gate), outputs: wide, own: vec![queries.clone()] };
                 Some(Linear::load(backend, weights, Inputs::all(hidden), &[gate], Bias::None, true)?)
@@ -318,4 +330,9 @@ impl<B: Backend> Attention<B> {
             None => attended,
         }
     }
+}
+
+/// The rows of some heads in a projection that has two kinds of rows for each head: those of the first kind, or of the second.
+fn each_head(heads: &Range<usize>, head_dim: usize, kind: usize) -> Vec<Range<usize>> {
+    heads.clone().map(|head| (2 * head + kind) * head_dim).map(|start| start..start + head_dim).collect()
 }

@@ -68,7 +68,7 @@ impl Sharding {
     /// [`Error::Option`] where there are more ranks than query heads.
     pub fn new(spec: &DecoderSpec, rank: usize, ranks: usize, sums: Sums) -> Result<Sharding> {
         assert!(rank < ranks);
-        let heads = spec.layers.iter().map(|layer| layer.mixer.attention().scores.heads).min().unwrap_or(1);
+        let heads = spec.layers.iter().map(|layer| layer.mixer.divisible_heads()).min().unwrap_or(1);
         let width = spec.layers.iter().map(|layer| layer.feed_forward.width()).min().unwrap_or(1);
         if ranks > heads || ranks > width.min(spec.hidden).min(spec.vocab) {
             return Err(Error::Option {

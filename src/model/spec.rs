@@ -9,7 +9,7 @@ use crate::rope::Rope;
 pub use crate::rope::Temperature;
 use base::error::{Error, Result};
 pub use compute::{Activation, NormKind, NormOrder};
-use compute::{AttentionSpec, KvFormat, KvHeads, KvLayout};
+use compute::{AttentionSpec, DeltaHeads, KvFormat, KvHeads, KvLayout, ShortConv};
 
 /// Heads wider than this are not computed: kernels keep a head in registers or on the stack.
 const HEAD_DIM_MAX: usize = 512;
@@ -99,6 +99,20 @@ pub enum NormWeight {
 pub enum Mixer {
     /// Softmax attention over a KV cache.
     Attention(SelfAttention),
+    /// A gated delta rule over a recurrent state.
+    GatedDelta(GatedDelta),
+}
+
+/// Linear attention by a gated delta rule: see [`gated_delta`](compute::ops::gated_delta). Queries, keys and values go through a short convolution with
+/// SiLU before, and what is read through a gated RMS norm of each head after.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GatedDelta {
+    /// Sizes of heads.
+    pub heads: DeltaHeads,
+    /// Tokens that the convolution combines.
+    pub taps: usize,
+    /// Added to the mean of squares of a head.
+    pub norm_eps: f32,
 }
 
 /// What works on each token alone.
@@ -172,6 +186,8 @@ pub enum Bias {
 pub enum OutputGate {
     /// `sigmoid(W x)`, number by number. `x` is what attention reads, and `W` has no bias. `[query heads * head_dim, hidden]`
     Sigmoid,
+    /// The same, where the projection to queries has the rows of `W`: for each head those of the query, then those of the gate.
+    SigmoidInQueries,
     /// Nothing.
     None,
 }
@@ -223,6 +239,11 @@ impl DecoderSpec {
             // A table of cosines and sines is made for heads of one size.
             assert!(rope.is_none_or(|rope| rope < self.ropes.len() && self.rope_head_dim(rope) == head_dim));
         }
+        for layer in &self.layers {
+            if let Mixer::GatedDelta(delta) = &layer.mixer {
+                delta.check()?;
+            }
+        }
         let ropes = self.ropes.iter().enumerate();
         ropes.map(|(index, rope)| rope.check(self.rope_head_dim(index))).collect::<Result<()>>()?;
         assert!(self.layers.iter().all(|layer| match layer.order {
@@ -252,7 +273,13 @@ impl DecoderSpec {
             for norms in [&layer.mixer_norms, &layer.feed_forward_norms] {
                 norms.before.iter().chain(&norms.after).try_for_each(norm)?;
             }
-            let attention = layer.mixer.attention();
+            let attention = match &layer.mixer {
+                Mixer::Attention(attention) => attention,
+                Mixer::GatedDelta(delta) => {
+                    positive("rms_norm_eps or layer_norm_eps", delta.norm_eps)?;
+                    continue;
+                }
+            };
             positive("the scale of scores", attention.scores.scale)?;
             attention.scores.softcap.map_or(Ok(()), |cap| positive("attn_logit_softcapping", cap))?;
             if let QkNorm::PerHead { norm: of_heads, .. } | QkNorm::Whole(of_heads) = &attention.qk_norm {
@@ -267,8 +294,8 @@ impl DecoderSpec {
 
     /// Refuses what can be said and is not computed.
     fn refuse_what_no_op_computes(&self) -> Result<()> {
-        for layer in &self.layers {
-            if let QkNorm::PerHead { norm, .. } | QkNorm::Whole(norm) = layer.mixer.attention().qk_norm
+        for attention in self.attentions() {
+            if let QkNorm::PerHead { norm, .. } | QkNorm::Whole(norm) = attention.qk_norm
                 && norm.kind != NormKind::Rms
             {
                 return Err(Error::UnsupportedModel {
@@ -283,12 +310,12 @@ impl DecoderSpec {
 
     /// The attention of each layer that has one.
     pub fn attentions(&self) -> impl Iterator<Item = &SelfAttention> {
-        self.layers.iter().map(|layer| layer.mixer.attention())
+        self.layers.iter().filter_map(|layer| layer.mixer.attention())
     }
 
-    /// Which KV layer each layer reads. `[layers]`
+    /// Which KV layer each layer that has attention reads. `[layers with attention]`
     pub fn kv_layers(&self) -> Vec<usize> {
-        (0..self.layers.len()).collect()
+        (0..self.attentions().count()).collect()
     }
 
     /// Numbers in a head that a rope rotates: those of the layers that refer to it.
@@ -305,7 +332,7 @@ impl DecoderSpec {
     /// The temperatures of the layers, each once.
     pub fn temperatures(&self) -> Vec<Temperature> {
         let mut distinct = Vec::new();
-        for temperature in self.layers.iter().filter_map(|layer| layer.mixer.attention().temperature) {
+        for temperature in self.attentions().filter_map(|attention| attention.temperature) {
             if !distinct.contains(&temperature) {
                 distinct.push(temperature);
             }
@@ -339,13 +366,17 @@ impl DecoderSpec {
 
 impl LayerSpec {
     fn parameters(&self, hidden: usize) -> usize {
-        let attention = self.mixer.attention();
-        let as_wide_as_queries = match attention.output_gate {
-            OutputGate::None => 2,
-            OutputGate::Sigmoid => 3,
+        let mixer = match &self.mixer {
+            Mixer::Attention(attention) => {
+                let as_wide_as_queries = match attention.output_gate {
+                    OutputGate::None => 2,
+                    OutputGate::Sigmoid | OutputGate::SigmoidInQueries => 3,
+                };
+                as_wide_as_queries * attention.query_width() + 2 * attention.kv_width()
+            }
+            Mixer::GatedDelta(GatedDelta { heads, .. }) => heads.width() + 2 * heads.value_width() + 2 * heads.values,
         };
-        hidden
-            * (as_wide_as_queries * attention.query_width() + 2 * attention.kv_width() + 3 * self.feed_forward.width())
+        hidden * (mixer + 3 * self.feed_forward.width())
     }
 }
 
@@ -388,10 +419,48 @@ impl Head {
 }
 
 impl Mixer {
-    /// The attention of the layer.
-    pub fn attention(&self) -> &SelfAttention {
-        let Mixer::Attention(attention) = self;
-        attention
+    /// The attention of the layer, if that is what it has.
+    pub fn attention(&self) -> Option<&SelfAttention> {
+        match self {
+            Mixer::Attention(attention) => Some(attention),
+            Mixer::GatedDelta(_) => None,
+        }
+    }
+
+    /// Heads that can be dealt to ranks.
+    pub fn divisible_heads(&self) -> usize {
+        match self {
+            Mixer::Attention(attention) => attention.scores.heads,
+            Mixer::GatedDelta(delta) => delta.heads.keys,
+        }
+    }
+}
+
+impl GatedDelta {
+    /// The convolution.
+    pub fn conv(&self) -> ShortConv {
+        ShortConv { taps: self.taps, has_silu: true }
+    }
+
+    /// Refuses sizes that no kernel has.
+    fn check(&self) -> Result<()> {
+        let refuse = |setting, value: usize, supported| {
+            Err(Error::UnsupportedModel { setting, value: value.to_string(), supported })
+        };
+        let DeltaHeads { keys, values, key_dim, value_dim } = self.heads;
+        match () {
+            () if !values.is_multiple_of(keys) => {
+                refuse("linear_num_value_heads", values, "a multiple of linear_num_key_heads")
+            }
+            () if !DeltaHeads::KEY_DIMS.contains(&key_dim) => {
+                refuse("linear_key_head_dim", key_dim, "16, 32, 64 or 128")
+            }
+            () if !value_dim.is_multiple_of(16) || value_dim > 256 => {
+                refuse("linear_value_head_dim", value_dim, "a multiple of 16 up to 256")
+            }
+            () if !(2..=4).contains(&self.taps) => refuse("linear_conv_kernel_dim", self.taps, "2, 3 or 4"),
+            () => Ok(()),
+        }
     }
 }
 

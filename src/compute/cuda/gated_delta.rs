@@ -73,7 +73,9 @@ impl Kernels {
             value_heads: heads.values as i32,
             value_dim: heads.value_dim as i32,
         };
-        let blocks = [device_batch.batch().rows(), heads.values, heads.value_dim.div_ceil(32)];
+        // Lanes of a warp that share a column, as the kernels have them.
+        let split = if heads.key_dim > 32 { 2 } else { 1 };
+        let blocks = [device_batch.batch().rows(), heads.values, (heads.value_dim * split).div_ceil(32)];
         self.0[kernel].launch(device.chaining, blocks, 32, 0, &params)
     }
 }

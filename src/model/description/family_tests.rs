@@ -32,7 +32,7 @@ fn changed(name: &str, changes: Value) -> Value {
 }
 
 fn attention(layer: &LayerSpec) -> &SelfAttention {
-    let Mixer::Attention(attention) = &layer.mixer;
+    let Mixer::Attention(attention) = &layer.mixer else { panic!("{layer:?}") };
     attention
 }
 

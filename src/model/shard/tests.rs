@@ -12,7 +12,7 @@ fn spec(heads: usize, kv_heads: usize, width: usize, vocab: usize) -> DecoderSpe
     let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/llama-f32-gqa1"));
     let mut spec = Description::read(&Source::open(folder).unwrap()).unwrap().spec;
     for layer in &mut spec.layers {
-        let crate::spec::Mixer::Attention(attention) = &mut layer.mixer;
+        let crate::spec::Mixer::Attention(attention) = &mut layer.mixer else { unreachable!() };
         (attention.scores.heads, attention.kv_heads) = (heads, kv_heads);
         let crate::spec::FeedForward::Dense(mlp) = &mut layer.feed_forward;
         mlp.width = width;
