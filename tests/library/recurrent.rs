@@ -198,6 +198,7 @@ fn a_pinned_prompt_is_continued_after_all_others_were_evicted() {
     engine.handle().add_request(Prompt::Tokens(&pinned), params).unwrap();
     while !engine.handle().is_finished() {
         engine.step(Budget::OnePass).unwrap();
+        while engine.next_output().is_some() {}
     }
     for other in 0..2 * states.slots as TokenId {
         let prompt: Vec<TokenId> = (0..40).map(|i| 3 + (other * 13 + i * 11) % 80).collect();
