@@ -18,8 +18,7 @@ use std::time::Instant;
 
 const LAYERS: usize = 8;
 const HEADS: usize = 16;
-const SHAPE: KvShape =
-    KvShape { layers: LAYERS, kv_heads: 8, head_dim: 128, block_size: 16, format: KvFormat::Plain(DType::Bf16) };
+const SHAPE: KvShape = KvShape { kv_heads: 8, head_dim: 128, block_size: 16, format: KvFormat::Plain(DType::Bf16) };
 const SPEC: AttentionSpec = AttentionSpec { heads: HEADS, scale: 0.088, window: None, softcap: None };
 const COLS: usize = (HEADS + 2 * SHAPE.kv_heads) * SHAPE.head_dim;
 
@@ -60,9 +59,7 @@ fn main() {
         for &(rows, new, context, window) in CASES {
             let spec = AttentionSpec { window, ..SPEC };
             let (us, median) = measure(&mut cpu, &spec, rows, new, context);
-            let kv_bytes = rows * (context - spec.window_start(context - new)) * SHAPE.block_bytes()
-                / SHAPE.layers
-                / SHAPE.block_size;
+            let kv_bytes = rows * (context - spec.window_start(context - new)) * SHAPE.block_bytes() / SHAPE.block_size;
             let attended = |position| position + 1 - spec.window_start(position);
             let pairs = rows * (context - new..context).map(attended).sum::<usize>();
             let flop = 4 * SHAPE.head_dim * HEADS * pairs;
@@ -129,7 +126,7 @@ impl Passes {
     fn new(cpu: &mut Cpu, rows: usize, new: usize, context: usize) -> Passes {
         let width = context.div_ceil(SHAPE.block_size);
         let limits = BatchLimits { tokens: rows * new, rows, model_len: context, block_size: SHAPE.block_size };
-        let mut cache: KvCache = cpu.kv_cache(&SHAPE, rows * width).unwrap();
+        let mut cache: KvCache = cpu.kv_cache(&SHAPE.layers(LAYERS), rows * width).unwrap();
         for layer in 0..LAYERS {
             for (i, number) in cache.layer_mut::<half::bf16>(layer).iter_mut().enumerate() {
                 *number = half::bf16::from_bits(0x3f00 + (i * 7919 % 251) as u16);

@@ -56,6 +56,7 @@ impl Runner for IdleRunner {
 fn engine(rows: usize) -> Engine {
     let limits = BatchLimits { tokens: 8192, rows, model_len: 40960, block_size: 16 };
     let info = ModelInfo {
+        states: StateInfo::default(),
         num_ranks: 1,
         process: 0,
         device: Device::Cpu,
@@ -71,7 +72,7 @@ fn engine(rows: usize) -> Engine {
         num_kv_blocks: 40_000,
         gpu_bytes: 0,
         limits,
-        kv_shape: KvShape { layers: 1, kv_heads: 1, head_dim: 1, block_size: 16, format: KvFormat::Plain(DType::F32) },
+        kv_layout: KvShape { kv_heads: 1, head_dim: 1, block_size: 16, format: KvFormat::Plain(DType::F32) }.layers(1),
         window: None,
         fingerprint: 0,
         parts: [(None, 0); 4],

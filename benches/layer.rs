@@ -18,8 +18,7 @@ const LAYERS: usize = 8;
 const HIDDEN: usize = 1024;
 const HEADS: usize = 16;
 const INTERMEDIATE: usize = 3072;
-const KV: KvShape =
-    KvShape { layers: LAYERS, kv_heads: 8, head_dim: 128, block_size: 16, format: KvFormat::Plain(DType::Bf16) };
+const KV: KvShape = KvShape { kv_heads: 8, head_dim: 128, block_size: 16, format: KvFormat::Plain(DType::Bf16) };
 const SPEC: AttentionSpec = AttentionSpec { heads: HEADS, scale: 0.088, window: None, softcap: None };
 const QUERY: usize = HEADS * KV.head_dim;
 const QKV: usize = QUERY + 2 * KV.kv_heads * KV.head_dim;
@@ -95,7 +94,7 @@ impl Layers {
             attended: tensor(QUERY),
             gate_up: tensor(2 * INTERMEDIATE),
             gated: tensor(INTERMEDIATE),
-            cache: cpu.kv_cache(&KV, limits.table_width()).unwrap(),
+            cache: cpu.kv_cache(&KV.layers(LAYERS), limits.table_width()).unwrap(),
             rope: vec![std::f32::consts::FRAC_1_SQRT_2; tokens * KV.head_dim].into(),
             norm: vec![1.0; HIDDEN].into(),
             head_norm: vec![1.0; KV.head_dim].into(),

@@ -118,8 +118,10 @@ fn steady_steps_of_ranks(options: &EngineOptions) {
 fn steady_steps(depth: usize, params: &SamplingParams, warm_up: usize) {
     let limits = BatchLimits { tokens: 512, rows: 32, model_len: 1024, block_size: 16 };
     let settings = EngineLimits { max_queue: None, prefix_cache: PrefixCache::On, seed: 1 };
-    let mut engine =
-        Engine::with_runner(load(Shape { limits, blocks: 2048, vocab: 100, stages: 1, depth, window: None }), settings);
+    let mut engine = Engine::with_runner(
+        load(Shape { limits, blocks: 2048, vocab: 100, stages: 1, depth, window: None, states: None }),
+        settings,
+    );
     for request in 0..40 {
         let prompt: Vec<TokenId> = (0..20 + request).map(|i| 1 + i % 50).collect();
         engine.handle().add_request(Prompt::Tokens(&prompt), params.clone()).unwrap();

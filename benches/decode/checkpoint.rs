@@ -33,9 +33,14 @@ enum Kind {
     Llama,
     Gemma3,
     Phi3,
+    /// With as many key heads of the delta rule as that, of 128 numbers, and value heads.
+    Qwen3_5 {
+        keys: usize,
+        values: usize,
+    },
 }
 
-const SHAPES: [Shape; 8] = [
+const SHAPES: [Shape; 10] = [
     Shape {
         name: "qwen3-0.6b",
         kind: Kind::Qwen3,
@@ -121,6 +126,30 @@ const SHAPES: [Shape; 8] = [
         is_tied: true,
     },
     Shape {
+        name: "qwen3.5-0.8b",
+        kind: Kind::Qwen3_5 { keys: 16, values: 16 },
+        layers: 24,
+        hidden: 1024,
+        heads: 8,
+        kv_heads: 2,
+        head_dim: 256,
+        intermediate: 3584,
+        vocab: 248320,
+        is_tied: true,
+    },
+    Shape {
+        name: "qwen3.5-9b",
+        kind: Kind::Qwen3_5 { keys: 16, values: 32 },
+        layers: 32,
+        hidden: 4096,
+        heads: 16,
+        kv_heads: 4,
+        head_dim: 256,
+        intermediate: 12288,
+        vocab: 248320,
+        is_tied: false,
+    },
+    Shape {
         name: "phi4-mini",
         kind: Kind::Phi3,
         layers: 32,
@@ -142,13 +171,19 @@ impl Shape {
 
     /// Bytes that keys and values of a token take.
     pub fn kv_token_bytes(&self) -> usize {
-        2 * 2 * self.layers * self.kv_heads * self.head_dim
+        let layers = (0..self.layers).filter(|&layer| self.has_attention(layer)).count();
+        2 * 2 * layers * self.kv_heads * self.head_dim
     }
 
     /// Weights that every token passes: all layers, without the head.
     pub fn body_parameters(&self) -> usize {
-        let attention = 2 * self.heads * self.head_dim + 2 * self.kv_heads * self.head_dim;
-        self.layers * self.hidden * (attention + 3 * self.intermediate)
+        let tensors = self.tensors().into_iter().filter(|(name, shape)| name.contains(".layers.") && shape.len() == 2);
+        tensors.map(|(_, shape)| shape.iter().product::<usize>()).sum()
+    }
+
+    /// Whether a layer keeps keys and values.
+    fn has_attention(&self, layer: usize) -> bool {
+        !matches!(self.kind, Kind::Qwen3_5 { .. }) || (layer + 1).is_multiple_of(4)
     }
 
     /// Bytes of all weights, which a decode pass reads once.
@@ -172,6 +207,11 @@ impl Shape {
                 "rope_scaling": {"rope_type": "linear", "factor": 8.0}, "hidden_activation": "gelu_pytorch_tanh",
                 "query_pre_attn_scalar": 256, "sliding_window": 1024, "sliding_window_pattern": 6
             }),
+            Kind::Qwen3_5 { keys, values } => json!({
+                "architectures": ["Qwen3_5ForCausalLM"], "hidden_act": "silu", "linear_num_key_heads": keys,
+                "linear_num_value_heads": values, "full_attention_interval": 4,
+                "rope_parameters": {"rope_type": "default", "rope_theta": 1e7, "partial_rotary_factor": 0.25}
+            }),
             Kind::Phi3 => json!({
                 "architectures": ["Phi3ForCausalLM"], "rope_theta": 1e4, "hidden_act": "silu",
                 "partial_rotary_factor": 0.75
@@ -188,33 +228,51 @@ impl Shape {
         let mut parts = vec![
             ("input_layernorm", vec![hidden]),
             ("post_attention_layernorm", vec![hidden]),
-            ("self_attn.o_proj", vec![hidden, wide]),
             ("mlp.down_proj", vec![hidden, width]),
         ];
-        parts.extend(match self.kind {
-            Kind::Phi3 => vec![
-                ("self_attn.qkv_proj", vec![wide + 2 * narrow, hidden]),
-                ("mlp.gate_up_proj", vec![2 * width, hidden]),
-            ],
-            Kind::Qwen3 | Kind::Llama | Kind::Gemma3 => vec![
-                ("self_attn.q_proj", vec![wide, hidden]),
+        let mut attention = vec![("self_attn.o_proj", vec![hidden, wide])];
+        let queries = if matches!(self.kind, Kind::Qwen3_5 { .. }) { 2 * wide } else { wide };
+        attention.extend(match self.kind {
+            Kind::Phi3 => vec![("self_attn.qkv_proj", vec![wide + 2 * narrow, hidden])],
+            _ => vec![
+                ("self_attn.q_proj", vec![queries, hidden]),
                 ("self_attn.k_proj", vec![narrow, hidden]),
                 ("self_attn.v_proj", vec![narrow, hidden]),
-                ("mlp.gate_proj", vec![width, hidden]),
-                ("mlp.up_proj", vec![width, hidden]),
             ],
         });
-        if matches!(self.kind, Kind::Qwen3 | Kind::Gemma3) {
-            parts.extend([("self_attn.q_norm", vec![head]), ("self_attn.k_norm", vec![head])]);
+        parts.extend(match self.kind {
+            Kind::Phi3 => vec![("mlp.gate_up_proj", vec![2 * width, hidden])],
+            _ => vec![("mlp.gate_proj", vec![width, hidden]), ("mlp.up_proj", vec![width, hidden])],
+        });
+        if !matches!(self.kind, Kind::Llama | Kind::Phi3) {
+            attention.extend([("self_attn.q_norm", vec![head]), ("self_attn.k_norm", vec![head])]);
+        }
+        let mut delta = Vec::new();
+        if let Kind::Qwen3_5 { keys, values } = self.kind {
+            let (all_keys, all_values) = (128 * keys, 128 * values);
+            delta.extend([
+                ("linear_attn.in_proj_qkv", vec![2 * all_keys + all_values, hidden]),
+                ("linear_attn.in_proj_z", vec![all_values, hidden]),
+                ("linear_attn.in_proj_b", vec![values, hidden]),
+                ("linear_attn.in_proj_a", vec![values, hidden]),
+                ("linear_attn.conv1d", vec![2 * all_keys + all_values, 1, 4]),
+                ("linear_attn.norm", vec![128]),
+                ("linear_attn.out_proj", vec![hidden, all_values]),
+                ("linear_attn.A_log", vec![values]),
+                ("linear_attn.dt_bias", vec![values]),
+            ]);
         }
         if self.kind == Kind::Gemma3 {
             parts.extend([("pre_feedforward_layernorm", vec![hidden]), ("post_feedforward_layernorm", vec![hidden])]);
         }
         let mut tensors = vec![("model.embed_tokens.weight".to_owned(), vec![self.vocab, hidden])];
         for layer in 0..self.layers {
-            tensors.extend(
-                parts.iter().map(|(part, shape)| (format!("model.layers.{layer}.{part}.weight"), shape.clone())),
-            );
+            let mixer = if self.has_attention(layer) { &attention } else { &delta };
+            for (part, shape) in parts.iter().chain(mixer) {
+                // What is no layer of its own has no such ending.
+                let ending = if part.ends_with("A_log") || part.ends_with("dt_bias") { "" } else { ".weight" };
+                tensors.push((format!("model.layers.{layer}.{part}{ending}"), shape.clone()));
+            }
         }
         tensors.push(("model.norm.weight".to_owned(), vec![hidden]));
         if !self.is_tied {

@@ -39,11 +39,11 @@ impl Bench {
             for (rows, context) in STEPS {
                 let (batch, blocks) = batch_of(rows, 1, context, 64);
                 let (layers, kv_heads, head_dim) = (shape.layers, shape.kv_heads, shape.head_dim);
-                let kv = KvShape { layers, kv_heads, head_dim, block_size: 64, format: DTYPE.into() };
+                let kv = KvShape { kv_heads, head_dim, block_size: 64, format: DTYPE.into() };
                 let bytes = (rows * context * 2 * kv_heads * head_dim * 2 * layers) as f64 + model.bytes;
                 for (rounding, kind) in [(Rounding::Fastest, ""), (Rounding::BatchInvariant, ", batch-invariant")] {
                     self.cuda.set_rounding(rounding);
-                    let mut cache = self.cuda.kv_cache(&kv, blocks).unwrap();
+                    let mut cache = self.cuda.kv_cache(&kv.layers(layers), blocks).unwrap();
                     let mut device_batch = self.staged(&batch);
                     let mut tensors = model.tensors(self, rows, rows);
                     for (is_fused, launches) in [(false, "two launches"), (true, "one launch")] {

@@ -12,8 +12,8 @@ use compute::batch::{Adjustment, Batch, BatchLimits, Sampling};
 use compute::cuda::{Chaining, Cuda, DeviceBatch, EventKind, KvCache, Matrix, Route, Tensor, Vector, device_count};
 use compute::ops;
 use compute::{
-    Activation, AddNorm, AttentionSpec, Backend, HostMatrix, HostVector, KvFormat, KvShape, NextNorm, NormExtent,
-    NormKind, NormOrder, NormWeights, Pairing, QkNormRope, QkNormWeights, RopeTable,
+    Activation, AddNorm, AttentionSpec, Backend, HostMatrix, HostVector, KvFormat, KvLayout, KvShape, NextNorm,
+    NormExtent, NormKind, NormOrder, NormWeights, Pairing, QkNormRope, QkNormWeights, RopeTable,
 };
 use formats::DType;
 use model::Model;
@@ -209,9 +209,9 @@ impl Bench {
         self.cuda.set_route(Route::Auto);
     }
 
-    fn cache(&mut self, shape: &KvShape, blocks: usize) -> KvCache {
-        let mut cache = self.cuda.kv_cache(shape, blocks).unwrap();
-        cache.fill(&noise(blocks * shape.block_bytes() / 2, 9)).unwrap();
+    fn cache(&mut self, layout: &KvLayout, blocks: usize) -> KvCache {
+        let mut cache = self.cuda.kv_cache(layout, blocks).unwrap();
+        cache.fill(&noise(blocks * layout.block_bytes() / 2, 9)).unwrap();
         cache
     }
 
@@ -245,12 +245,13 @@ impl Bench {
             let (batch, blocks) = batch_of(rows, 1, context, block_size);
             let spec = AttentionSpec { window, ..shape.attention() };
             let (kv_heads, head_dim) = (shape.kv_heads, shape.head_dim);
-            let kv = KvShape { layers: 1, kv_heads, head_dim, block_size, format };
-            let bytes = (rows * (context - spec.window_start(context - 1)) * kv.token_bytes()) as f64;
-            let held = (rows * context * kv.token_bytes()) as f64;
+            let kv = KvShape { kv_heads, head_dim, block_size, format };
+            let token_bytes = kv.layers(1).token_bytes();
+            let bytes = (rows * (context - spec.window_start(context - 1)) * token_bytes) as f64;
+            let held = (rows * context * token_bytes) as f64;
             // More than the second-level cache holds, and not much more memory than a host fills in a second.
             let layers = ((400e6 / bytes) as usize).min((2e9 / held) as usize).clamp(2, 28);
-            let cache = self.cache(&KvShape { layers, ..kv }, blocks);
+            let cache = self.cache(&kv.layers(layers), blocks);
             self.cuda.set_windows([window]);
             let device_batch = self.staged(&batch);
             let (qkv, mut out) = (self.tensor(rows, shape.qkv()), self.tensor(rows, shape.heads * shape.head_dim));
@@ -289,7 +290,7 @@ impl Bench {
         {
             let (batch, blocks) = batch_of(rows, new, context, 64);
             let (kv_heads, head_dim) = (shape.kv_heads, shape.head_dim);
-            let cache = self.cache(&KvShape { layers: 1, kv_heads, head_dim, block_size: 64, format }, blocks);
+            let cache = self.cache(&KvShape { kv_heads, head_dim, block_size: 64, format }.layers(1), blocks);
             let spec = AttentionSpec { window, ..shape.attention() };
             self.cuda.set_windows([window]);
             let device_batch = self.staged(&batch);
@@ -385,8 +386,8 @@ impl Bench {
                 for (pass, (rows, new)) in passes.into_iter().enumerate() {
                     let (batch, blocks) = batch_of(rows, new, new.max(512), 64);
                     let Shape { layers, kv_heads, head_dim, .. } = shape;
-                    let kv = KvShape { layers, kv_heads, head_dim, block_size: 64, format: DTYPE.into() };
-                    let mut cache = self.cache(&kv, blocks);
+                    let kv = KvShape { kv_heads, head_dim, block_size: 64, format: DTYPE.into() };
+                    let mut cache = self.cache(&kv.layers(layers), blocks);
                     let mut device_batch = self.staged(&batch);
                     let mut tensors = model.tensors(self, rows, rows * new);
                     let us = self.time(1, |cuda| model.launch(cuda, &mut tensors, &mut cache, &mut device_batch));
@@ -416,8 +417,8 @@ impl Bench {
             let rows = if tokens > 1024 { 16 } else { tokens };
             let (batch, blocks) = batch_of(rows, tokens / rows, 1024, 64);
             let (kv_heads, head_dim) = (shape.kv_heads, shape.head_dim);
-            let kv = KvShape { layers: 1, kv_heads, head_dim, block_size: 64, format: DTYPE.into() };
-            let mut cache = self.cache(&kv, blocks);
+            let kv = KvShape { kv_heads, head_dim, block_size: 64, format: DTYPE.into() };
+            let mut cache = self.cache(&kv.layers(1), blocks);
             let device_batch = self.staged(&batch);
             let name = |op: &str| format!("small {op} {} x {}", tokens, shape.name);
             let row = (2 * tokens * hidden) as f64;
@@ -516,13 +517,12 @@ impl Bench {
             for (rows, context) in rows.into_iter().map(|rows| (rows, 555)).chain([(64, 256), (192, 256), (256, 256)]) {
                 let (batch, blocks) = batch_of(rows, 1, context, 64);
                 let cache_shape = KvShape {
-                    layers: shape.layers,
                     kv_heads: shape.kv_heads,
                     head_dim: shape.head_dim,
                     block_size: 64,
                     format: DTYPE.into(),
                 };
-                let mut cache = self.cuda.kv_cache(&cache_shape, blocks).unwrap();
+                let mut cache = self.cuda.kv_cache(&cache_shape.layers(shape.layers), blocks).unwrap();
                 let mut device_batch = self.staged(&batch);
                 let mut tensors = model.tensors(self, rows, rows);
                 for (chaining, route) in [

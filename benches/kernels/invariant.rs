@@ -31,12 +31,12 @@ impl Bench {
             for [rows, new, context] in PASSES {
                 let (batch, blocks) = batch_of(rows, new, context, 64);
                 let (layers, kv_heads, head_dim) = (shape.layers, shape.kv_heads, shape.head_dim);
-                let kv = KvShape { layers, kv_heads, head_dim, block_size: 64, format: DTYPE.into() };
+                let kv = KvShape { kv_heads, head_dim, block_size: 64, format: DTYPE.into() };
                 let mut tensors = model.tensors(self, rows, rows * new);
                 let bytes = (rows * context * 2 * kv_heads * head_dim * 2 * layers) as f64 + model.bytes;
                 for rounding in [Rounding::Fastest, Rounding::BatchInvariant] {
                     self.cuda.set_rounding(rounding);
-                    let mut cache = self.cuda.kv_cache(&kv, blocks).unwrap();
+                    let mut cache = self.cuda.kv_cache(&kv.layers(layers), blocks).unwrap();
                     let mut device_batch = self.staged(&batch);
                     for attends in [false, true] {
                         model.attends = attends;

@@ -150,6 +150,19 @@ pub enum Error {
         /// Blocks that are free.
         free: usize,
     },
+    /// Sequences that run hold all recurrent states, so that none can be restored.
+    NoFreeState,
+    /// A budget has no room for the recurrent states of all sequences that may run.
+    StatesTooLarge {
+        /// Bytes of the budget.
+        bytes: u64,
+        /// Bytes of the state of a sequence.
+        state_bytes: u64,
+        /// Sequences that may run.
+        sequences: usize,
+        /// Sequences whose states fit, beside one KV block.
+        fits: u64,
+    },
     /// The request pins no prompt.
     UnknownPin {
         /// The request's id.
@@ -401,6 +414,17 @@ impl fmt::Display for Error {
                 f,
                 "the prefix cache has no block of these {tokens} tokens: it holds full blocks of {block_size} tokens, separately for each cache_salt"
             ),
+            Error::StatesTooLarge { bytes, state_bytes, sequences, fits } => write!(
+                f,
+                "the recurrent states of {sequences} sequences take {state_bytes} bytes each, but {bytes} bytes are for these and the KV cache, which hold {fits}: \
+                 set max_num_seqs to at most {fits}, or raise kv_cache_bytes or memory_utilization"
+            ),
+            Error::NoFreeState => {
+                write!(
+                    f,
+                    "sequences that run hold all recurrent states: let one end first, or set a lower max_num_seqs for the same kv_cache_bytes"
+                )
+            }
             Error::NoFreeBlocks { blocks, free } => write!(
                 f,
                 "the prefix needs {blocks} KV blocks, but {free} are free: step until requests have ended, release pinned prompts or raise kv_cache_bytes"

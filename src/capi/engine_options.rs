@@ -47,6 +47,7 @@ impl nvllm_engine_config {
         kv_cache_dtype: nvllm_kv_cache_dtype::NVLLM_KV_CACHE_AUTO as i32,
         quantization: nvllm_quantization::NVLLM_QUANTIZATION_NONE as i32,
         gpu_memory_bytes: 0,
+        state_checkpoint_interval: 0,
     };
 
     /// model_path.
@@ -98,6 +99,9 @@ impl nvllm_engine_config {
             kv_cache_dtype: self.kv_cache_dtype()?,
             on_load: on_load(self.quantization)?,
             gpu_memory_bytes: Some(self.gpu_memory_bytes).filter(|&bytes| bytes > 0),
+            state_interval: Some(self.state_checkpoint_interval)
+                .filter(|&tokens| tokens > 0)
+                .map(|tokens| tokens as usize),
         })
     }
 

@@ -300,15 +300,11 @@ mod tests {
             num_kv_blocks: 4,
             gpu_bytes: 0,
             limits: BatchLimits { tokens: 8, rows: 2, model_len: 16, block_size: 4 },
+            states: StateInfo::default(),
             num_ranks: 1,
             process: 0,
-            kv_shape: KvShape {
-                layers: 1,
-                kv_heads: 1,
-                head_dim: 1,
-                block_size: 4,
-                format: KvFormat::Plain(DType::F32),
-            },
+            kv_layout: KvShape { kv_heads: 1, head_dim: 1, block_size: 4, format: KvFormat::Plain(DType::F32) }
+                .layers(1),
             window: None,
             fingerprint: 0,
             parts: [(None, 0); 4],

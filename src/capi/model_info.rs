@@ -13,7 +13,7 @@ impl From<&ModelInfo> for nvllm_model_info {
             Device::Cuda { index } => (nvllm_device::NVLLM_DEVICE_CUDA, index),
             Device::Cpu | Device::Auto { .. } => (nvllm_device::NVLLM_DEVICE_CPU, 0),
         };
-        let kv_cache_dtype = match info.kv_shape.format {
+        let kv_cache_dtype = match info.kv_layout.format {
             KvFormat::Plain(_) => nvllm_kv_cache_dtype::NVLLM_KV_CACHE_AUTO,
             KvFormat::Int8 => nvllm_kv_cache_dtype::NVLLM_KV_CACHE_INT8,
         };
@@ -37,7 +37,7 @@ impl From<&ModelInfo> for nvllm_model_info {
             tensor_parallel_size: count(info.num_ranks),
             process_index: count(info.process),
             kv_cache_dtype: kv_cache_dtype as i32,
-            kv_token_bytes: count(info.kv_shape.token_bytes()),
+            kv_token_bytes: count(info.kv_layout.token_bytes()),
             embedding_coding: coding(info.coding(WeightPart::Embedding)),
             attention_coding: coding(info.coding(WeightPart::Attention)),
             feed_forward_coding: coding(info.coding(WeightPart::FeedForward)),

@@ -108,6 +108,8 @@ pub(super) fn status_of(error: &Error) -> nvllm_status_code {
         Error::RequestTooLarge { .. }
         | Error::PinsFull { .. }
         | Error::NoFreeBlocks { .. }
+        | Error::NoFreeState
+        | Error::StatesTooLarge { .. }
         | Error::KvCacheTooSmall { .. }
         | Error::NoThread { .. }
         | Error::GpuBudget { .. }

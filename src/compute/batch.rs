@@ -6,6 +6,12 @@ use bytemuck::NoUninit;
 /// An index into the pool of KV blocks.
 pub type BlockId = u32;
 
+/// An index into the pool of recurrent states.
+pub type StateSlot = u32;
+
+/// Stands for a state where there is none.
+pub const NO_STATE: StateSlot = StateSlot::MAX;
+
 /// Marks an entry of [`Batch::token_ids`] that the host does not know yet: the rest of it is an index into the tokens that
 /// the pass submitted before this one samples.
 pub const FROM_PREVIOUS: TokenId = 1 << 31;
@@ -55,6 +61,25 @@ pub struct Batch {
     pub pooled_tokens: Vec<u32>,
     /// Blocks to copy before anything else, over all layers. No block is a source and a target at once.
     pub copies: Vec<BlockCopy>,
+    /// The slot whose recurrent state each row continues, or [`NO_STATE`] for a row that begins at position 0. No row writes the slot that another one
+    /// reads. `[rows]`, or empty where the model keeps no such state
+    pub state_sources: Vec<StateSlot>,
+    /// The slot that has the state of each row afterwards. `[rows]`, or empty
+    pub state_slots: Vec<StateSlot>,
+    /// A slot that gets the state after a new token besides, or [`NO_STATE`]. `[tokens]`, or empty
+    pub state_saves: Vec<StateSlot>,
+    /// States to copy before anything else, one after another.
+    pub state_copies: Vec<StateCopy>,
+}
+
+/// A recurrent state that becomes that of another slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, NoUninit)]
+#[repr(C)]
+pub struct StateCopy {
+    /// Is read.
+    pub from: StateSlot,
+    /// Is written.
+    pub to: StateSlot,
 }
 
 /// A change of one token's logit: `l' = p(l) - presence * (uses > 0) - frequency * uses + bias`, where `p` divides a positive
@@ -269,6 +294,10 @@ impl Batch {
             masks: Vec::new(),
             pooled_tokens: of(limits.pooled_rows())?,
             copies: of(limits.rows)?,
+            state_sources: of(limits.rows)?,
+            state_slots: of(limits.rows)?,
+            state_saves: of(limits.tokens)?,
+            state_copies: of(limits.rows)?,
         })
     }
 
@@ -337,6 +366,10 @@ impl Batch {
             masks,
             pooled_tokens,
             copies,
+            state_sources,
+            state_slots,
+            state_saves,
+            state_copies,
         } = self;
         token_ids.clear();
         positions.clear();
@@ -350,6 +383,10 @@ impl Batch {
         masks.clear();
         pooled_tokens.clear();
         copies.clear();
+        state_sources.clear();
+        state_slots.clear();
+        state_saves.clear();
+        state_copies.clear();
     }
 }
 
@@ -375,5 +412,9 @@ impl Clone for Batch {
         self.masks.clone_from(&source.masks);
         self.pooled_tokens.clone_from(&source.pooled_tokens);
         self.copies.clone_from(&source.copies);
+        self.state_sources.clone_from(&source.state_sources);
+        self.state_slots.clone_from(&source.state_slots);
+        self.state_saves.clone_from(&source.state_saves);
+        self.state_copies.clone_from(&source.state_copies);
     }
 }

@@ -71,11 +71,83 @@ impl KvCacheDtype {
     }
 }
 
-/// The shape of a KV cache.
+/// The keys and values of a token in one layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KvHeads {
+    /// Heads that keys and values have.
+    pub kv_heads: usize,
+    /// Numbers in a head.
+    pub head_dim: usize,
+}
+
+/// The shape of a KV cache: that of each of its layers, one after another. All have blocks of one size in one format, so that a block is a
+/// number that means the same tokens in every layer.
+///
+/// A KV layer is what one layer of a model stores. Layers that store nothing have none, so that their numbers may differ from those of the
+/// model's layers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KvLayout {
+    /// Heads of each layer. `[layers]`
+    pub layers: Vec<KvHeads>,
+    /// Tokens of a block.
+    pub block_size: usize,
+    /// Encoding of keys and values.
+    pub format: KvFormat,
+}
+
+impl KvLayout {
+    /// The shape of one layer.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such layer.
+    pub fn layer(&self, layer: usize) -> KvShape {
+        let KvHeads { kv_heads, head_dim } = self.layers[layer];
+        KvShape { kv_heads, head_dim, block_size: self.block_size, format: self.format }
+    }
+
+    /// The shape of each layer.
+    pub fn shapes(&self) -> impl Iterator<Item = KvShape> {
+        (0..self.layers.len()).map(|layer| self.layer(layer))
+    }
+
+    /// The shapes of layers, each once, in the order in which layers first have them.
+    pub fn kinds(&self) -> Vec<KvShape> {
+        let mut kinds = Vec::new();
+        for shape in self.shapes() {
+            if !kinds.contains(&shape) {
+                kinds.push(shape);
+            }
+        }
+        kinds
+    }
+
+    /// Bytes of one block over all layers, keys and values.
+    pub fn block_bytes(&self) -> usize {
+        self.shapes().map(|shape| shape.block_bytes()).sum()
+    }
+
+    /// Bytes of a token over all layers, keys and values.
+    pub fn token_bytes(&self) -> usize {
+        self.block_bytes() / self.block_size
+    }
+
+    /// Where each layer of a cache of `blocks` blocks begins, and its end. `[layers + 1]`
+    ///
+    /// `None`: no address space holds it.
+    pub fn starts(&self, blocks: usize) -> Option<Vec<usize>> {
+        let mut starts = vec![0usize];
+        for shape in self.shapes() {
+            let bytes = shape.block_bytes().checked_mul(blocks)?;
+            starts.push(starts[starts.len() - 1].checked_add(bytes)?);
+        }
+        Some(starts)
+    }
+}
+
+/// The shape of one layer of a KV cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KvShape {
-    /// Layers of the model.
-    pub layers: usize,
     /// Heads that keys and values have.
     pub kv_heads: usize,
     /// Numbers in a head.
@@ -87,19 +159,20 @@ pub struct KvShape {
 }
 
 impl KvShape {
-    /// Bytes of one block over all layers, keys and values.
+    /// A cache of `layers` layers of this shape.
+    pub fn layers(self, layers: usize) -> KvLayout {
+        let KvShape { kv_heads, head_dim, block_size, format } = self;
+        KvLayout { layers: vec![KvHeads { kv_heads, head_dim }; layers], block_size, format }
+    }
+
+    /// Bytes of one block in this layer, keys and values.
     pub fn block_bytes(&self) -> usize {
-        self.layers * self.kv_heads * self.head_bytes()
+        self.kv_heads * self.head_bytes()
     }
 
     /// Bytes of one KV head of a block in a layer, keys and values.
     pub fn head_bytes(&self) -> usize {
         2 * self.block_size * (self.head_dim * self.format.number_bytes() + self.format.scale_bytes())
-    }
-
-    /// Bytes of a token over all layers, keys and values.
-    pub fn token_bytes(&self) -> usize {
-        self.block_bytes() / self.block_size
     }
 
     /// Where the key at `slot`, which is `block * block_size + offset`, begins in a layer, counted in numbers.
@@ -131,16 +204,15 @@ impl KvShape {
 mod tests {
     use super::*;
 
-    const PLAIN: KvShape =
-        KvShape { layers: 3, kv_heads: 2, head_dim: 6, block_size: 5, format: KvFormat::Plain(DType::Bf16) };
+    const PLAIN: KvShape = KvShape { kv_heads: 2, head_dim: 6, block_size: 5, format: KvFormat::Plain(DType::Bf16) };
     const INT8: KvShape = KvShape { format: KvFormat::Int8, ..PLAIN };
 
     #[test]
     fn every_byte_of_a_layer_belongs_to_one_key_value_or_scale() {
         let blocks = 4;
         for shape in [PLAIN, INT8] {
-            let KvShape { layers, kv_heads, head_dim, block_size, format } = shape;
-            let mut owners = vec![0; shape.block_bytes() / layers * blocks];
+            let KvShape { kv_heads, head_dim, block_size, format } = shape;
+            let mut owners = vec![0; shape.block_bytes() * blocks];
             let (number, scale) = (format.number_bytes(), format.scale_bytes());
             for (slot, head) in (0..blocks * block_size).flat_map(|slot| (0..kv_heads).map(move |head| (slot, head))) {
                 for at in [shape.key_at(slot, head), shape.value_at(slot, head)] {
@@ -175,8 +247,21 @@ mod tests {
 
     #[test]
     fn a_head_of_128_takes_half_the_memory_and_its_scales() {
-        let shape = KvShape { layers: 28, kv_heads: 8, head_dim: 128, block_size: 16, format: KvFormat::Int8 };
-        assert_eq!(shape.token_bytes(), 28 * 8 * 2 * 130);
-        assert_eq!(KvShape { format: DType::Bf16.into(), ..shape }.token_bytes(), 28 * 8 * 2 * 256);
+        let shape = KvShape { kv_heads: 8, head_dim: 128, block_size: 16, format: KvFormat::Int8 };
+        assert_eq!(shape.layers(28).token_bytes(), 28 * 8 * 2 * 130);
+        assert_eq!(KvShape { format: DType::Bf16.into(), ..shape }.layers(28).token_bytes(), 28 * 8 * 2 * 256);
+    }
+
+    #[test]
+    fn a_block_is_as_large_as_its_layers_together() {
+        let heads = |kv_heads, head_dim| KvHeads { kv_heads, head_dim };
+        let layers = vec![heads(8, 256), heads(8, 256), heads(1, 512)];
+        let layout = KvLayout { layers, block_size: 16, format: DType::Bf16.into() };
+        assert_eq!(layout.token_bytes(), 2 * 2 * (8 * 256 + 8 * 256 + 512));
+        let block = |kv_heads: usize, head_dim: usize| 2 * 2 * 16 * kv_heads * head_dim;
+        let starts = [0, 3 * block(8, 256), 6 * block(8, 256), 6 * block(8, 256) + 3 * block(1, 512)];
+        assert_eq!(layout.starts(3).as_deref(), Some(&starts[..]));
+        assert_eq!(layout.starts(usize::MAX / 2), None);
+        assert_eq!(layout.kinds(), [layout.layer(0), layout.layer(2)]);
     }
 }

@@ -27,19 +27,22 @@ mod norm;
 pub mod ops;
 mod part;
 mod qk_norm_rope;
+pub mod recurrent;
 
 pub use activation::Activation;
 pub use attention_spec::{AttentionSpec, HeadRows};
 pub use device::{Defaults, DeviceMemory};
 pub use host_matrix::HostMatrix;
 pub use host_vector::HostVector;
-pub use kv_shape::{KvCacheDtype, KvFormat, KvShape};
+pub use kv_shape::{KvCacheDtype, KvFormat, KvHeads, KvLayout, KvShape};
 pub use layer_input::LayerInput;
 pub use norm::{AddNorm, NextNorm, NormKind, NormWeights};
 pub use part::Part;
 pub use qk_norm_rope::{NormExtent, NormOrder, Pairing, QkNormRope, QkNormWeights, RopeTable, WholeRows};
 
-use crate::batch::{Batch, BatchLimits, BlockId, Sampled};
+pub use recurrent::{DeltaHeads, DeltaInputs, HeadGate, ShortConv, StateShape};
+
+use crate::batch::{Batch, BatchLimits, BlockId, Sampled, StateSlot};
 use base::error::{Error, Result};
 use formats::DType;
 use std::ops::Range;
@@ -89,6 +92,8 @@ pub trait Backend: Send {
     type Vector: Send;
     /// Keys and values of all layers. Per layer `[block][kv_head]`, each as [`KvFormat`] says
     type KvCache: Send;
+    /// Recurrent states of sequences. `[slots, numbers]`
+    type States: Send;
     /// A batch where the device can read it, and the tokens sampled for it.
     type DeviceBatch: Send;
     /// The ops of a pass up to its logits, recorded for a number of rows. [`Infallible`](std::convert::Infallible) where the
@@ -129,7 +134,9 @@ pub trait Backend: Send {
     /// A table computed on the host.
     fn table(&self, values: &[f32]) -> Result<Self::Vector>;
     /// Blocks for keys and values, not touched before they are used.
-    fn kv_cache(&self, shape: &KvShape, blocks: usize) -> Result<Self::KvCache>;
+    fn kv_cache(&self, shape: &KvLayout, blocks: usize) -> Result<Self::KvCache>;
+    /// Recurrent states, not touched before they are used.
+    fn states(&mut self, shape: &StateShape) -> Result<Self::States>;
     /// Memory for the batches of all passes in flight, each of at most `limits`. `[DEPTH]`
     fn device_batches(&self, limits: &BatchLimits) -> Result<Vec<Self::DeviceBatch>>;
 
@@ -138,7 +145,9 @@ pub trait Backend: Send {
     /// Numbers in a vector.
     fn vector_len(vector: &Self::Vector) -> usize;
     /// The shape of a KV cache.
-    fn kv_shape(cache: &Self::KvCache) -> KvShape;
+    fn kv_layout(cache: &Self::KvCache) -> &KvLayout;
+    /// The shape of recurrent states.
+    fn state_shape(states: &Self::States) -> StateShape;
     /// The batch as the host sees it.
     fn batch(device_batch: &Self::DeviceBatch) -> &Batch;
 
@@ -192,6 +201,11 @@ pub trait Backend: Send {
     /// Copies blocks into a cache, after all that was launched before. The same form.
     fn write_blocks(&mut self, cache: &mut Self::KvCache, blocks: &[BlockId], from: &[u8]) -> Result<()>;
 
+    /// Copies a recurrent state out, as all that was launched before leaves it: f32 in little-endian order.
+    fn read_state(&mut self, states: &Self::States, slot: StateSlot, to: &mut [u8]) -> Result<()>;
+    /// Copies a recurrent state in, after all that was launched before. The same form.
+    fn write_state(&mut self, states: &mut Self::States, slot: StateSlot, from: &[u8]) -> Result<()>;
+
     /// Gives the blocks that `batch` writes memory, where the cache does not have it yet. Comes before [`upload`](Self::upload).
     ///
     /// # Errors
@@ -213,6 +227,29 @@ pub trait Backend: Send {
 
     /// See [`ops::copy_blocks`](crate::ops::copy_blocks).
     fn copy_blocks(&mut self, cache: &mut Self::KvCache, device_batch: &Self::DeviceBatch);
+    /// See [`ops::copy_states`](crate::ops::copy_states).
+    fn copy_states(&mut self, states: &mut Self::States, device_batch: &Self::DeviceBatch);
+    /// See [`ops::causal_conv`](crate::ops::causal_conv).
+    fn causal_conv(
+        &mut self,
+        out: &mut Tensor<Self::Storage>,
+        x: &Tensor<Self::Storage>,
+        weight: &Self::Vector,
+        conv: ShortConv,
+        states: (&mut Self::States, usize),
+        device_batch: &Self::DeviceBatch,
+    );
+    /// See [`ops::gated_delta`](crate::ops::gated_delta).
+    fn gated_delta(
+        &mut self,
+        out: &mut Tensor<Self::Storage>,
+        inputs: DeltaInputs<Tensor<Self::Storage>, Self::Vector>,
+        heads: DeltaHeads,
+        states: (&mut Self::States, usize),
+        device_batch: &Self::DeviceBatch,
+    );
+    /// See [`ops::gated_norm`](crate::ops::gated_norm).
+    fn gated_norm(&mut self, x: &mut Tensor<Self::Storage>, gate: HeadGate<Tensor<Self::Storage>, Self::Vector>);
     /// See [`ops::embedding`](crate::ops::embedding).
     fn embedding(
         &mut self,

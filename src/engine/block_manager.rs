@@ -12,12 +12,18 @@
 //! A free block may be *withdrawn*: its memory went back to the system. It is neither cached nor taken before
 //! [`grow`](BlockManager::grow) got memory for it again.
 //!
+//! A model with recurrent state can continue a prefix only where the state after it was kept: a cached block may have a *checkpoint*, and
+//! what is shared ends with the last block that has one.
+//!
 //! Everything is sized when the manager is created; nothing allocates after that.
+
+mod state_slots;
 
 use super::options::PrefixCache;
 use base::TokenId;
 use base::error::{self, filled, room};
-use compute::batch::BlockId;
+use compute::batch::{BlockId, NO_STATE, StateSlot};
+use state_slots::StateSlots;
 use std::cmp::Reverse;
 use std::hash::{BuildHasher, RandomState};
 
@@ -43,6 +49,8 @@ pub struct SharedPrefix {
     pub blocks: usize,
     /// The prefix that they hold.
     pub prefix: PrefixId,
+    /// The recurrent state after them, [`NO_STATE`] where the model has none or they are none.
+    pub state: StateSlot,
 }
 
 /// What the prefix cache has done so far.
@@ -77,6 +85,7 @@ pub struct BlockManager {
     /// Tokens of the cached blocks. `[blocks, block_size]`
     tokens: Vec<TokenId>,
     free: FreeQueue,
+    states: StateSlots,
     /// Free blocks without memory, in descending order.
     withdrawn: Vec<BlockId>,
     /// First cached block of each hash value. `[power of two]`
@@ -96,6 +105,8 @@ struct Block {
     after: u32,
     /// What it holds, once it is cached.
     cached: Option<CachedBlock>,
+    /// The recurrent state after a cached block, or [`NO_STATE`].
+    checkpoint: StateSlot,
 }
 
 /// How a cached block is found.
@@ -126,13 +137,14 @@ impl BlockManager {
             PrefixCache::Off => 0,
         };
         let (what, knob) = ("the table of KV blocks", "kv_cache_bytes");
-        let free = Block { references: 0, before: NONE, after: NONE, cached: None };
+        let free = Block { references: 0, before: NONE, after: NONE, cached: None, checkpoint: NO_STATE };
         let mut manager = BlockManager {
             block_size,
             cache,
             blocks: filled(free, blocks, what, knob)?,
             tokens: filled(0, remembered * block_size, what, knob)?,
             free: FreeQueue { first: NONE, last: NONE, len: 0 },
+            states: StateSlots::new(0, 0)?,
             withdrawn: room(blocks, what, knob)?,
             buckets: filled(NONE, remembered.next_power_of_two(), what, knob)?,
             hasher: RandomState::new(),
@@ -143,6 +155,16 @@ impl BlockManager {
             manager.free.push_back(&mut manager.blocks, block);
         }
         Ok(manager)
+    }
+
+    /// The same with `states` recurrent states, of which sequences that run may need `running`.
+    pub fn with_states(self, states: usize, running: usize) -> error::Result<BlockManager> {
+        Ok(BlockManager { states: StateSlots::new(states, running)?, ..self })
+    }
+
+    /// Whether prefixes are cached.
+    pub fn cache(&self) -> PrefixCache {
+        self.cache
     }
 
     /// Tokens per block.
@@ -237,8 +259,11 @@ impl BlockManager {
         table: &mut Vec<BlockId>,
     ) -> Result<SharedPrefix, Lacking> {
         debug_assert!(table.is_empty(), "the sequence holds blocks already");
-        let shared = self.find_prefix(empty, &tokens[..tokens.len().saturating_sub(1)], table);
+        let shared = self.find_resumable(empty, &tokens[..tokens.len().saturating_sub(1)], table);
         self.complete(tokens.len(), spare, table)?;
+        if shared.state != NO_STATE {
+            self.states.note_use(shared.state);
+        }
         if self.cache == PrefixCache::On {
             self.counts.queries += tokens.len() as u64;
             self.counts.hits += (shared.blocks * self.block_size) as u64;
@@ -248,13 +273,29 @@ impl BlockManager {
 
     /// Adds the blocks of the longest cached prefix of `tokens` to the empty `table`, without holding them.
     pub fn find_prefix(&self, empty: PrefixId, tokens: &[TokenId], table: &mut Vec<BlockId>) -> SharedPrefix {
-        let mut shared = SharedPrefix { blocks: 0, prefix: empty };
+        let mut shared = SharedPrefix { blocks: 0, prefix: empty, state: NO_STATE };
         for content in tokens.chunks_exact(self.block_size) {
             let Some((block, prefix)) = self.find(shared.prefix, content) else { break };
             table.push(block);
-            shared = SharedPrefix { blocks: shared.blocks + 1, prefix };
+            let state = self.blocks[block as usize].checkpoint;
+            shared = SharedPrefix { blocks: shared.blocks + 1, prefix, state };
         }
         shared
+    }
+
+    /// As [`find_prefix`](Self::find_prefix), the longest prefix that a sequence can continue: where the model keeps recurrent state, the one that ends
+    /// with a checkpoint.
+    pub fn find_resumable(&self, empty: PrefixId, tokens: &[TokenId], table: &mut Vec<BlockId>) -> SharedPrefix {
+        let shared = self.find_prefix(empty, tokens, table);
+        if !self.keeps_states() {
+            return shared;
+        }
+        let has_checkpoint = |&block: &BlockId| self.blocks[block as usize].checkpoint != NO_STATE;
+        let blocks = table.iter().rposition(has_checkpoint).map_or(0, |last| last + 1);
+        table.truncate(blocks);
+        let Some(&last) = table.last() else { return SharedPrefix { blocks: 0, prefix: empty, state: NO_STATE } };
+        let Block { cached, checkpoint, .. } = self.blocks[last as usize];
+        SharedPrefix { blocks, prefix: cached.expect("it was found").prefix, state: checkpoint }
     }
 
     /// Fills the empty `table` with blocks for all of `tokens`, which are whole blocks, sharing those that hold its prefix: for
@@ -281,7 +322,7 @@ impl BlockManager {
     ) -> Result<SharedPrefix, Lacking> {
         debug_assert!(table.is_empty(), "the sequence holds blocks already");
         self.complete(tokens, spare, table)?;
-        Ok(SharedPrefix { blocks: 0, prefix: empty })
+        Ok(SharedPrefix { blocks: 0, prefix: empty, state: NO_STATE })
     }
 
     /// Like [`try_allocate`](Self::try_allocate), for a sequence with the same prompt as a running one: `held` are blocks of
@@ -299,9 +340,13 @@ impl BlockManager {
             // They are cached, so the lookup finds them, and with them the prefix that they hold.
             return self.try_allocate(empty, tokens, spare, table);
         }
-        let shareable = tokens.len().saturating_sub(1) / self.block_size;
+        let shareable = match self.keeps_states() {
+            // No state is kept of them.
+            true => 0,
+            false => tokens.len().saturating_sub(1) / self.block_size,
+        };
         table.extend_from_slice(&held[..held.len().min(shareable)]);
-        let shared = SharedPrefix { blocks: table.len(), prefix: empty };
+        let shared = SharedPrefix { blocks: table.len(), prefix: empty, state: NO_STATE };
         self.complete(tokens.len(), spare, table)?;
         Ok(shared)
     }
@@ -410,6 +455,59 @@ impl BlockManager {
         None
     }
 
+    /// Whether the model keeps recurrent state.
+    pub fn keeps_states(&self) -> bool {
+        self.states.is_used()
+    }
+
+    /// The recurrent states.
+    pub fn states(&mut self) -> &mut StateSlots {
+        &mut self.states
+    }
+
+    /// Takes a slot for a recurrent state, of which `None` may be had while sequences and passes hold all. The checkpoint that was used least recently
+    /// may give way.
+    pub fn take_state(&mut self) -> Option<StateSlot> {
+        let (slot, block) = self.states.take()?;
+        if let Some(block) = block {
+            self.blocks[block as usize].checkpoint = NO_STATE;
+        }
+        Some(slot)
+    }
+
+    /// Takes a slot for a sequence that continues the state in `source`, and locks this one until the sequence has read it. Where there is no other
+    /// slot, the sequence gets `source` itself, which is a checkpoint no more.
+    pub fn take_state_after(&mut self, source: StateSlot, last: BlockId) -> Option<StateSlot> {
+        self.states.lock(source);
+        if let Some(slot) = self.take_state() {
+            return Some(slot);
+        }
+        self.states.unlock(source);
+        let block = &mut self.blocks[last as usize];
+        debug_assert_eq!(block.checkpoint, source);
+        if !self.states.become_held(source) {
+            return None;
+        }
+        block.checkpoint = NO_STATE;
+        Some(source)
+    }
+
+    /// Makes the state in `slot`, which the caller holds, the checkpoint of a block, or gives the slot up where the block has one or is not cached.
+    pub fn hang_checkpoint(&mut self, block: BlockId, slot: StateSlot) {
+        let at = &mut self.blocks[block as usize];
+        if at.cached.is_none() || at.checkpoint != NO_STATE {
+            self.states.give_up(slot);
+            return;
+        }
+        at.checkpoint = slot;
+        self.states.become_checkpoint(slot, block);
+    }
+
+    /// The recurrent state after a cached block, or [`NO_STATE`].
+    pub fn checkpoint(&self, block: BlockId) -> StateSlot {
+        self.blocks[block as usize].checkpoint
+    }
+
     fn bucket(&self, parent: PrefixId, content: &[TokenId]) -> u32 {
         (self.hasher.hash_one((parent, content)) & (self.buckets.len() as u64 - 1)) as u32
     }
@@ -421,6 +519,10 @@ impl BlockManager {
 
     /// Removes a block from its bucket.
     fn forget(&mut self, block: BlockId) {
+        let checkpoint = std::mem::replace(&mut self.blocks[block as usize].checkpoint, NO_STATE);
+        if checkpoint != NO_STATE {
+            self.states.give_up(checkpoint);
+        }
         let Some(cached) = self.blocks[block as usize].cached.take() else { return };
         let mut at = self.buckets[cached.bucket as usize];
         if at == block {

@@ -9,26 +9,39 @@
 use super::block_manager::BlockManager;
 use super::sequence::SequenceKey;
 use base::error::{Error, Result};
-use compute::batch::{BatchLimits, BlockId};
+use compute::batch::{BatchLimits, BlockId, NO_STATE, StateSlot};
 use std::collections::HashMap;
 
 /// The pinned blocks, by the request whose prompt they hold.
 #[derive(Default)]
 pub struct Pins {
-    blocks: HashMap<u64, Vec<BlockId>>,
+    prompts: HashMap<u64, Pinned>,
+}
+
+struct Pinned {
+    blocks: Vec<BlockId>,
+    /// The recurrent state that the prompt is continued from, or [`NO_STATE`].
+    state: StateSlot,
 }
 
 impl Pins {
     /// Holds the blocks of the prompt of request `id`, which its sequence holds as well.
     pub fn add(&mut self, id: u64, blocks: &[BlockId], pool: &mut BlockManager) {
         pool.keep(blocks);
-        let before = self.blocks.insert(id, blocks.to_vec());
+        let states = blocks.iter().rev().map(|&block| pool.checkpoint(block));
+        let last = states.into_iter().find(|&state| state != NO_STATE);
+        // Where too many are pinned already, the state may be evicted and is then computed again.
+        let state = last.filter(|&state| pool.states().pin(state)).unwrap_or(NO_STATE);
+        let before = self.prompts.insert(id, Pinned { blocks: blocks.to_vec(), state });
         debug_assert!(before.is_none(), "a prompt is pinned once");
     }
 
     /// Releases the blocks of a prompt; returns whether it was pinned.
     pub fn release(&mut self, id: u64, pool: &mut BlockManager) -> bool {
-        let Some(mut blocks) = self.blocks.remove(&id) else { return false };
+        let Some(Pinned { mut blocks, state }) = self.prompts.remove(&id) else { return false };
+        if state != NO_STATE {
+            pool.states().unpin(state);
+        }
         pool.release(&mut blocks);
         true
     }

@@ -5,7 +5,7 @@
 //! | at | bytes | |
 //! |----|-------|-|
 //! | 0  | 8 | `NVLLM_KV` |
-//! | 8  | 4 | version, 1 |
+//! | 8  | 4 | version: 1, or 2 with a recurrent state |
 //! | 12 | 4 | format of keys and values: 1 f32, 2 f16, 3 bf16, 4 int8 with scales |
 //! | 16 | 16 | layers, heads of keys and values, numbers in a head, tokens of a block |
 //! | 32 | 8 | fingerprint of decoder and weights |
@@ -14,23 +14,24 @@
 //! | 56 | 8 | XXH3 of all other bytes |
 //!
 //! The tokens follow, and then the blocks, `[blocks][layer][kv_head]`, each in the layout of its [`KvFormat`]: the same on every
-//! device. The checksum detects damage and not intent: whoever can write such bytes can make the model say anything.
+//! device. In version 2 the recurrent state after the last token comes behind them. The checksum detects damage and not intent: whoever can write such bytes can make the model say anything.
 
-use super::block_manager::PrefixId;
+use super::block_manager::{PrefixId, SharedPrefix};
 use super::inbox::Intake;
 use super::options::PrefixCache;
 use super::sampling_params::SamplingParams;
 use super::{Engine, Prompt};
 use base::TokenId;
 use base::error::{Error, Result};
-use compute::batch::BlockId;
-use compute::{KvFormat, KvShape};
+use compute::batch::{BlockId, NO_STATE, StateSlot};
+use compute::{KvFormat, KvHeads, KvLayout};
 use formats::DType;
 use runner::ModelInfo;
 use twox_hash::XxHash3_64;
 
 const MAGIC: [u8; 8] = *b"NVLLM_KV";
-const VERSION: u32 = 1;
+/// Of models without recurrent state, and of those with it.
+const VERSIONS: [u32; 2] = [1, 2];
 const HEADER_BYTES: usize = 64;
 /// Where the checksum stands: last in the header.
 const CHECKSUM_AT: usize = 56;
@@ -40,6 +41,8 @@ pub struct CachedPrefix {
     tokens: Vec<TokenId>,
     salt: u64,
     blocks: Vec<BlockId>,
+    /// The recurrent state after them, or [`NO_STATE`].
+    state: StateSlot,
     bytes: usize,
 }
 
@@ -65,15 +68,16 @@ impl Engine {
     /// [`Error::NotCached`] when there is none, [`Error::Unsupported`] without a prefix cache.
     pub fn find_prefix(&mut self, tokens: &[TokenId], salt: u64) -> Result<CachedPrefix> {
         self.check_prefix_cache()?;
-        let shape = self.handle.model_info().kv_shape;
+        let ModelInfo { kv_layout: layout, states, .. } = self.handle.model_info().clone();
         let mut blocks = Vec::new();
-        self.scheduler.pool().find_prefix(PrefixId::Empty { salt }, tokens, &mut blocks);
+        let SharedPrefix { state, .. } =
+            self.scheduler.pool().find_resumable(PrefixId::Empty { salt }, tokens, &mut blocks);
         if blocks.is_empty() {
-            return Err(Error::NotCached { tokens: tokens.len(), block_size: shape.block_size });
+            return Err(Error::NotCached { tokens: tokens.len(), block_size: layout.block_size });
         }
-        let tokens = tokens[..blocks.len() * shape.block_size].to_vec();
-        let bytes = saved_bytes(blocks.len() as u64, &shape).expect("the cache itself is larger");
-        Ok(CachedPrefix { tokens, salt, blocks, bytes })
+        let tokens = tokens[..blocks.len() * layout.block_size].to_vec();
+        let bytes = saved_bytes(blocks.len() as u64, &layout, states.bytes).expect("the cache itself is larger");
+        Ok(CachedPrefix { tokens, salt, blocks, state, bytes })
     }
 
     /// Writes a prefix that was just found to `out`, whose length is [`CachedPrefix::bytes`].
@@ -84,9 +88,13 @@ impl Engine {
         for (to, token) in tokens.chunks_exact_mut(size_of::<TokenId>()).zip(&prefix.tokens) {
             to.copy_from_slice(&token.to_le_bytes());
         }
+        let (blocks, state) = blocks.split_at_mut(blocks.len() - self.handle.model_info().states.bytes);
         self.runner.read_blocks(&prefix.blocks, blocks)?;
+        if prefix.state != NO_STATE {
+            self.runner.read_state(prefix.state, state)?;
+        }
         let numbers = Header::new(self.handle.model_info(), prefix.salt, prefix.blocks.len() as u64);
-        numbers.write(header);
+        numbers.write(version(self.handle.model_info()), header);
         let sum = checksum(header, content);
         header[CHECKSUM_AT..].copy_from_slice(&sum.to_le_bytes());
         Ok(())
@@ -105,10 +113,11 @@ impl Engine {
         // Prompts that were released before this call are free.
         self.take_inbox(Intake::All);
         let info = self.handle.model_info();
-        let shape = info.kv_shape;
+        let (layout, state_bytes) = (info.kv_layout.clone(), info.states.bytes);
         let header = check(bytes, info)?;
         let content = &bytes[HEADER_BYTES..];
-        let (tokens, contents) = content.split_at(header.blocks as usize * shape.block_size * size_of::<TokenId>());
+        let (tokens, contents) = content.split_at(header.blocks as usize * layout.block_size * size_of::<TokenId>());
+        let (contents, state) = contents.split_at(contents.len() - state_bytes);
         let (words, _) = tokens.as_chunks();
         let tokens: Vec<TokenId> = words.iter().copied().map(TokenId::from_le_bytes).collect();
 
@@ -127,17 +136,36 @@ impl Engine {
             }
         };
         let written =
-            self.runner.write_blocks(&table[shared.blocks..], &contents[shared.blocks * shape.block_bytes()..]);
+            self.runner.write_blocks(&table[shared.blocks..], &contents[shared.blocks * layout.block_bytes()..]);
+        let written = written.and_then(|()| match state_bytes {
+            0 => Ok(NO_STATE),
+            _ => self.restore_state(state),
+        });
         let pool = self.scheduler.pool();
-        if written.is_ok() {
+        if let Ok(slot) = written {
             let mut prefix = shared.prefix;
-            for (content, block) in tokens.chunks_exact(shape.block_size).zip(&mut table).skip(shared.blocks) {
+            for (content, block) in tokens.chunks_exact(layout.block_size).zip(&mut table).skip(shared.blocks) {
                 prefix = pool.cache_block(prefix, content, block);
+            }
+            match table.last() {
+                _ if slot == NO_STATE => {}
+                Some(&last) => pool.hang_checkpoint(last, slot),
+                None => pool.states().give_up(slot),
             }
         }
         pool.release(&mut table);
         self.publish_stats();
-        written.map(|()| tokens.len())
+        written.map(|_| tokens.len())
+    }
+
+    /// Writes a recurrent state to a slot, which the caller gets.
+    fn restore_state(&mut self, state: &[u8]) -> Result<StateSlot> {
+        let slot = self.scheduler.pool().take_state().ok_or(Error::NoFreeState)?;
+        let written = self.runner.write_state(slot, state);
+        if written.is_err() {
+            self.scheduler.pool().states().give_up(slot);
+        }
+        written.map(|()| slot)
     }
 
     /// Adds a request whose prompt is all tokens so far of completion `index` of another request. The new request has the same
@@ -160,6 +188,14 @@ impl Engine {
     }
 
     fn check_prefix_cache(&self) -> Result<()> {
+        let info = self.handle.model_info();
+        if info.states.slots > 0 && info.num_ranks > 1 {
+            let ranks = info.num_ranks;
+            let what = format!(
+                "saving a prefix with its recurrent state takes an engine of one rank, and this one has {ranks}: set tensor_parallel_size to 1"
+            );
+            return Err(Error::Unsupported { what });
+        }
         match self.handle.prefix_cache() {
             PrefixCache::On => Ok(()),
             PrefixCache::Off => {
@@ -192,15 +228,19 @@ const SHAPE: [&str; 5] =
 
 impl Header {
     fn new(info: &ModelInfo, salt: u64, blocks: u64) -> Header {
-        let KvShape { layers, kv_heads, head_dim, block_size, format } = info.kv_shape;
+        let KvLayout { ref layers, block_size, format } = info.kv_layout;
+        // Where layers differ, the fingerprint knows how.
+        let is_uniform = layers.windows(2).all(|pair| pair[0] == pair[1]);
+        let heads = layers.first().filter(|_| is_uniform);
+        let &KvHeads { kv_heads, head_dim } = heads.unwrap_or(&KvHeads { kv_heads: 0, head_dim: 0 });
         let format = 1 + FORMATS.iter().position(|&known| known == format).expect("every format is listed");
-        let shape = [format as u32, layers as u32, kv_heads as u32, head_dim as u32, block_size as u32];
+        let shape = [format as u32, layers.len() as u32, kv_heads as u32, head_dim as u32, block_size as u32];
         Header { shape, fingerprint: info.fingerprint, salt, blocks }
     }
 
-    fn write(&self, to: &mut [u8]) {
+    fn write(&self, version: u32, to: &mut [u8]) {
         to[..8].copy_from_slice(&MAGIC);
-        to[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        to[8..12].copy_from_slice(&version.to_le_bytes());
         for (to, number) in to[12..32].chunks_exact_mut(4).zip(self.shape) {
             to.copy_from_slice(&number.to_le_bytes());
         }
@@ -222,8 +262,14 @@ fn check(bytes: &[u8], info: &ModelInfo) -> Result<Header> {
         let found = String::from_utf8_lossy(&bytes[..8]).into_owned();
         return refuse("beginning", format!("{found:?}"), "\"NVLLM_KV\"".to_owned());
     }
-    if word(8) != VERSION {
-        return refuse("version", word(8).to_string(), VERSION.to_string());
+    let wanted = version(info);
+    if word(8) != wanted {
+        let why = match VERSIONS.contains(&word(8)) {
+            true if wanted == VERSIONS[1] => ": this model keeps recurrent state, and the saved prefix has none",
+            true => ": the saved prefix has a recurrent state, and this model keeps none",
+            false => "",
+        };
+        return refuse("version", word(8).to_string(), format!("{wanted}{why}"));
     }
     let blocks = long(48);
     let here = Header::new(info, long(40), blocks);
@@ -243,8 +289,9 @@ fn check(bytes: &[u8], info: &ModelInfo) -> Result<Header> {
         let wanted = format!("{:016x}: it is of another model", here.fingerprint);
         return refuse("fingerprint of the model", format!("{:016x}", long(32)), wanted);
     }
-    if saved_bytes(blocks, &info.kv_shape) != Some(bytes.len()) {
-        let wanted = saved_bytes(blocks, &info.kv_shape).map_or("less".to_owned(), |bytes| bytes.to_string());
+    let length = saved_bytes(blocks, &info.kv_layout, info.states.bytes);
+    if length != Some(bytes.len()) {
+        let wanted = length.map_or("less".to_owned(), |bytes| bytes.to_string());
         return refuse("length", bytes.len().to_string(), format!("{wanted} for {blocks} blocks"));
     }
     let (header, content) = bytes.split_at(HEADER_BYTES);
@@ -255,10 +302,15 @@ fn check(bytes: &[u8], info: &ModelInfo) -> Result<Header> {
     Ok(here)
 }
 
-/// Bytes of a saved prefix of `blocks` blocks; `None` when their number overflows.
-fn saved_bytes(blocks: u64, shape: &KvShape) -> Option<usize> {
-    let block = shape.block_bytes() + shape.block_size * size_of::<TokenId>();
-    usize::try_from(blocks).ok()?.checked_mul(block)?.checked_add(HEADER_BYTES)
+/// Which version of the form a model's prefixes have.
+fn version(info: &ModelInfo) -> u32 {
+    VERSIONS[usize::from(info.states.slots > 0)]
+}
+
+/// Bytes of a saved prefix of `blocks` blocks and a state of `state` bytes; `None` when their number overflows.
+fn saved_bytes(blocks: u64, layout: &KvLayout, state: usize) -> Option<usize> {
+    let block = layout.block_bytes() + layout.block_size * size_of::<TokenId>();
+    usize::try_from(blocks).ok()?.checked_mul(block)?.checked_add(state)?.checked_add(HEADER_BYTES)
 }
 
 fn checksum(header: &[u8], content: &[u8]) -> u64 {

@@ -27,7 +27,8 @@ use super::output::Finish;
 use super::pins::Pins;
 use super::sequence::{Pin, Sequence, SequenceKey, SequenceStatus};
 use base::error::{Error, Result, room};
-use compute::batch::{Batch, BatchLimits, BlockCopy, Chosen, FROM_PREVIOUS, Sampled};
+use compute::batch::{Batch, BatchLimits, BlockCopy, Chosen, FROM_PREVIOUS, Sampled, StateCopy, StateSlot};
+use runner::StateInfo;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::{Bound, Range};
 use std::sync::Arc;
@@ -50,6 +51,10 @@ pub struct Scheduler {
     searches: BTreeMap<u64, BeamSearch>,
     /// Blocks that the next pass copies.
     copies: Vec<BlockCopy>,
+    /// Recurrent states that the next pass copies; what they read is locked.
+    state_copies: Vec<StateCopy>,
+    /// Tokens after which a recurrent state is kept as a checkpoint: whole blocks.
+    interval: usize,
     /// Why the last blocks that were asked for got no memory, if they did not since the last pass was formed.
     lacked: Option<Arc<Error>>,
     preemptions: u64,
@@ -66,6 +71,19 @@ pub struct Pass {
     pub prompt_tokens: usize,
     /// Hidden states that it returns.
     pooled_rows: usize,
+    /// Checkpoints that it makes, in the order of the rows.
+    saves: Vec<Save>,
+    /// States that it reads besides those of its own sequences, locked.
+    locks: Vec<StateSlot>,
+}
+
+/// A recurrent state that a pass writes for a prefix to be continued from.
+#[derive(Clone, Copy, Debug)]
+struct Save {
+    key: SequenceKey,
+    /// Tokens of the prefix: whole blocks.
+    position: usize,
+    slot: StateSlot,
 }
 
 /// What still fits into the pass being formed.
@@ -115,7 +133,14 @@ pub enum Event<'a> {
 impl Pass {
     /// An empty pass with memory for `limits`.
     pub fn with_limits(limits: &BatchLimits) -> Result<Pass> {
-        Ok(Pass { rows: room(limits.rows, "a pass", "max_num_seqs")?, ..Pass::default() })
+        let knob = "max_num_seqs";
+        let saves = limits.tokens / limits.block_size + limits.rows;
+        Ok(Pass {
+            rows: room(limits.rows, "a pass", knob)?,
+            saves: room(saves, "a pass", knob)?,
+            locks: room(2 * limits.rows, "a pass", knob)?,
+            ..Pass::default()
+        })
     }
 
     /// Whether it has no rows.
@@ -131,6 +156,8 @@ impl Pass {
     /// Removes all rows and keeps the memory.
     pub fn clear(&mut self) {
         self.rows.clear();
+        self.saves.clear();
+        self.locks.clear();
         (self.tokens, self.prompt_tokens, self.pooled_rows) = (0, 0, 0);
     }
 }
@@ -152,10 +179,18 @@ impl Scheduler {
             pins: Pins::default(),
             searches: BTreeMap::new(),
             copies: room(limits.rows, "the sequences that run", "max_num_seqs")?,
+            state_copies: room(limits.rows, "the sequences that run", "max_num_seqs")?,
+            interval: limits.block_size,
             lacked: None,
             preemptions: 0,
             cached_tokens: 0,
         })
+    }
+
+    /// The same for a model with recurrent states, where `states` says that it has some.
+    pub fn with_states(self, states: StateInfo) -> Result<Scheduler> {
+        let interval = states.interval.max(1).next_multiple_of(self.limits.block_size);
+        Ok(Scheduler { pool: self.pool.with_states(states.slots, self.limits.rows)?, interval, ..self })
     }
 
     /// Sequences that run.
@@ -410,6 +445,7 @@ impl Scheduler {
             batch.context_lens.push(end as u32);
             batch.block_tables.extend_from_slice(&sequence.table.blocks()[..end.div_ceil(block_size)]);
             batch.block_tables.resize(batch.rows() * batch.table_width, 0);
+            states::write_states(sequence, start..end, self.interval, &mut self.pool, pass, batch);
             let scored = ask_for_scores(sequence, start..end, batch);
             let output = match sequence.pooled_rows_of(sequence.scheduled) {
                 0 if sequence.is_pooled() || end < sequence.expected_tokens() => RowOutput::Nothing,
@@ -433,6 +469,8 @@ impl Scheduler {
         (pass.tokens, pass.pooled_rows) = (batch.tokens(), batch.pooled_rows());
         if !pass.is_empty() {
             batch.copies.append(&mut self.copies);
+            pass.locks.extend(self.state_copies.iter().map(|copy| copy.from));
+            batch.state_copies.append(&mut self.state_copies);
         }
     }
 
@@ -448,6 +486,8 @@ impl Scheduler {
         // Requests all of whose beams are paused.
         let mut searches_to_step = Vec::new();
         let mut running = self.running.iter_mut().peekable();
+        let mut saves = pass.saves.iter().peekable();
+        pass.locks.iter().for_each(|&slot| self.pool.states().unlock(slot));
         for row in &pass.rows {
             let scores = samples.start..samples.start + row.scored;
             samples.start = scores.end;
@@ -461,8 +501,17 @@ impl Scheduler {
                 RowOutput::Nothing => None,
             };
             while running.next_if(|sequence| sequence.key < row.key).is_some() {}
-            let Some(sequence) = running.next_if(|sequence| sequence.key == row.key) else { continue };
+            let Some(sequence) = running.next_if(|sequence| sequence.key == row.key) else {
+                // Its sequence has ended, so its last tokens were computed for nothing.
+                while let Some(save) = saves.next_if(|save| save.key == row.key) {
+                    self.pool.states().give_up(save.slot);
+                }
+                continue;
+            };
             sequence.collect(row.tokens, &mut self.pool);
+            while let Some(save) = saves.next_if(|save| save.key == row.key) {
+                sequence.table.hang_checkpoint(save.position, save.slot, &mut self.pool);
+            }
             if sequence.is_to_be_pinned() {
                 self.pins.add(sequence.id(), sequence.prompt_blocks(self.limits.block_size), &mut self.pool);
                 sequence.pin = Pin::Made;
@@ -563,5 +612,6 @@ fn ask_for_token(sequence: &mut Sequence, batch: &mut Batch) {
 mod beams;
 mod late;
 mod memory;
+mod states;
 #[cfg(test)]
 mod tests;

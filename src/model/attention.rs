@@ -3,7 +3,7 @@
 use crate::linear::{Inputs, Linear, Projection};
 use crate::names::QkvNames;
 use crate::norm::Norm;
-use crate::shard::{Back, Sharding, columns_of};
+use crate::shard::{Back, HeadShares, Sharding, columns_of};
 use crate::spec::{Bias, DecoderSpec, OutputGate, QkNorm, SelfAttention, Temperature};
 use crate::weights::Weights;
 use base::error::Result;
@@ -16,8 +16,10 @@ use std::ops::Range;
 
 /// The attention of one layer.
 pub struct Attention<B: Backend> {
-    layer: usize,
+    /// Where its keys and values are.
+    kv_layer: usize,
     spec: AttentionSpec,
+    shape: Shape,
     /// Queries, keys and values in one matrix.
     qkv: Linear<B>,
     /// For this rank's heads, as the queries.
@@ -53,8 +55,20 @@ struct Rope<B: Backend> {
     pairing: Pairing,
 }
 
-/// What attention writes on its way, shared by all layers. Widths are those of this rank's heads, unless they say otherwise.
-pub struct AttentionScratch<B: Backend> {
+/// Heads of a layer, those of all ranks. Layers of one shape share their memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Shape {
+    heads: usize,
+    kv_heads: usize,
+    head_dim: usize,
+}
+
+/// What attention writes on its way, shared by all layers of one shape. One per shape, in the order in which layers first have them.
+pub struct AttentionScratch<B: Backend>(Vec<ShapeScratch<B>>);
+
+/// What attention of one shape writes on its way. Widths are those of this rank's heads, unless they say otherwise.
+struct ShapeScratch<B: Backend> {
+    shape: Shape,
     /// `[tokens, (heads + 2 kv_heads) * head_dim]`
     qkv: Tensor<B::Storage>,
     /// `[tokens, heads * head_dim]`
@@ -82,8 +96,8 @@ pub struct Context<'a, B: Backend> {
 impl<B: Backend> PositionTables<B> {
     /// The tables of a decoder for the first `positions` positions, in an engine whose contexts have at most `max_model_len`.
     pub fn new(backend: &B, spec: &DecoderSpec, positions: usize, max_model_len: usize) -> Result<PositionTables<B>> {
-        let head_dim = spec.attention().head_dim;
-        let ropes = spec.ropes.iter().map(|rope| {
+        let ropes = spec.ropes.iter().enumerate().map(|(index, rope)| {
+            let head_dim = spec.rope_head_dim(index);
             let table = backend.table(&rope.table(head_dim, positions, max_model_len)?)?;
             Ok(Rope { table, rotary: rope.rotary(head_dim), pairing: rope.pairing })
         });
@@ -101,7 +115,7 @@ impl<B: Backend> Norms<B> {
     fn load(
         backend: &B,
         spec: &SelfAttention,
-        sharding: &Sharding,
+        shares: &HeadShares,
         weights: &mut Weights,
         layer: usize,
     ) -> Result<Option<Norms<B>>> {
@@ -118,8 +132,8 @@ impl<B: Backend> Norms<B> {
                 extent: NormExtent::Head(*order),
             },
             QkNorm::Whole(norm) => Norms {
-                query: load(norm, parts.query_norm, spec.query_width(), columns_of(&sharding.own_heads(), dim))?,
-                key: load(norm, parts.key_norm, spec.kv_width(), columns_of(&sharding.own_kv_heads(), dim))?,
+                query: load(norm, parts.query_norm, spec.query_width(), columns_of(&shares.own_heads(), dim))?,
+                key: load(norm, parts.key_norm, spec.kv_width(), columns_of(&shares.own_kv_heads(), dim))?,
                 extent: NormExtent::Whole,
             },
         }))
@@ -135,31 +149,66 @@ impl<B: Backend> Norms<B> {
 impl<B: Backend> AttentionScratch<B> {
     /// For passes of at most `tokens` tokens.
     pub fn new(backend: &B, spec: &DecoderSpec, sharding: &Sharding, tokens: usize) -> Result<AttentionScratch<B>> {
-        let attention = spec.attention();
-        let dim = attention.head_dim;
-        let queries = sharding.own_heads().len() * dim;
-        let keys = sharding.own_kv_heads().len() * dim;
-        let has_whole_norm =
-            spec.layers.iter().any(|layer| matches!(layer.mixer.attention().qk_norm, QkNorm::Whole(_)));
-        let has_gate = spec.layers.iter().any(|layer| layer.mixer.attention().output_gate != OutputGate::None);
-        let tensor = |cols| backend.tensor(tokens, cols);
-        let whole = match has_whole_norm && !sharding.is_alone() {
-            true => Some([tensor(attention.query_width())?, tensor(attention.kv_width())?]),
-            false => None,
-        };
-        Ok(AttentionScratch {
-            qkv: tensor(queries + 2 * keys)?,
-            attended: tensor(queries)?,
-            gate: has_gate.then(|| tensor(queries)).transpose()?,
-            all_attended: sharding.gathers().then(|| tensor(attention.query_width())).transpose()?,
-            whole,
-            shares: [&sharding.heads, &sharding.kv_heads]
-                .map(|heads| heads.iter().map(|heads| columns_of(heads, dim)).collect()),
-        })
+        let mut shapes: Vec<Shape> = Vec::new();
+        for shape in spec.attentions().map(Shape::of) {
+            if !shapes.contains(&shape) {
+                shapes.push(shape);
+            }
+        }
+        let scratch = shapes.into_iter().map(|shape| ShapeScratch::new(backend, spec, shape, sharding, tokens));
+        scratch.collect::<Result<_>>().map(AttentionScratch)
     }
 
     /// Sets the tokens of this pass.
     pub fn set_rows(&mut self, tokens: usize) {
+        self.0.iter_mut().for_each(|scratch| scratch.set_rows(tokens));
+    }
+
+    fn of(&mut self, shape: Shape) -> &mut ShapeScratch<B> {
+        self.0.iter_mut().find(|scratch| scratch.shape == shape).expect("a layer of the spec")
+    }
+}
+
+impl Shape {
+    fn of(attention: &SelfAttention) -> Shape {
+        let &SelfAttention { kv_heads, head_dim, .. } = attention;
+        Shape { heads: attention.scores.heads, kv_heads, head_dim }
+    }
+}
+
+impl<B: Backend> ShapeScratch<B> {
+    fn new(
+        backend: &B,
+        spec: &DecoderSpec,
+        shape: Shape,
+        sharding: &Sharding,
+        tokens: usize,
+    ) -> Result<ShapeScratch<B>> {
+        let Shape { heads, kv_heads, head_dim: dim } = shape;
+        let shares = sharding.heads(heads, kv_heads);
+        let queries = shares.own_heads().len() * dim;
+        let keys = shares.own_kv_heads().len() * dim;
+        let layers = || spec.attentions().filter(|attention| Shape::of(attention) == shape);
+        let has_whole_norm = layers().any(|layer| matches!(layer.qk_norm, QkNorm::Whole(_)));
+        let has_gate = layers().any(|layer| layer.output_gate != OutputGate::None);
+        let tensor = |cols| backend.tensor(tokens, cols);
+        let whole = match has_whole_norm && !sharding.is_alone() {
+            true => Some([tensor(heads * dim)?, tensor(kv_heads * dim)?]),
+            false => None,
+        };
+        Ok(ShapeScratch {
+            shape,
+            qkv: tensor(queries + 2 * keys)?,
+            attended: tensor(queries)?,
+            gate: has_gate.then(|| tensor(queries)).transpose()?,
+            all_attended: sharding.gathers().then(|| tensor(heads * dim)).transpose()?,
+            whole,
+            shares: [&shares.heads, &shares.kv_heads]
+                .map(|heads| heads.iter().map(|heads| columns_of(heads, dim)).collect()),
+        })
+    }
+
+    fn set_rows(&mut self, tokens: usize) {
         let whole = self.whole.iter_mut().flatten();
         let optional = self.gate.iter_mut().chain(&mut self.all_attended).chain(whole);
         let all = [&mut self.qkv, &mut self.attended].into_iter().chain(optional);
@@ -168,24 +217,31 @@ impl<B: Backend> AttentionScratch<B> {
 }
 
 impl<B: Backend> Attention<B> {
-    /// The attention of layer `layer`, whose input and output are `hidden` wide.
+    /// The attention of layer `layer`, whose input and output are `hidden` wide, over keys and values in KV layer `kv_layer`.
     pub fn load(
         backend: &B,
         spec: &SelfAttention,
         sharding: &Sharding,
         weights: &mut Weights,
-        layer: usize,
+        [layer, kv_layer]: [usize; 2],
         hidden: usize,
     ) -> Result<Attention<B>> {
         let names = weights.names();
         let name = |part| names.in_layer(layer, part);
         let parts = &names.attention;
         let (wide, narrow) = (spec.query_width(), spec.kv_width());
-        let queries = columns_of(&sharding.own_heads(), spec.head_dim);
-        let keys = columns_of(&sharding.own_kv_heads(), spec.head_dim);
+        let shares = sharding.heads(spec.scores.heads, spec.kv_heads);
+        let queries = columns_of(&shares.own_heads(), spec.head_dim);
+        let keys = columns_of(&shares.own_kv_heads(), spec.head_dim);
         let stacked = match parts.qkv {
             QkvNames::Separate { query, key, value } => vec![
-                Projection { name: name(query), outputs: wide, own: vec![queries.clone()] },
+                match spec.output_gate {
+                    OutputGate::SigmoidInQueries => {
+                        let rows = each_head(&shares.own_heads(), spec.head_dim, 0);
+                        Projection { name: name(query), outputs: 2 * wide, own: rows }
+                    }
+                    _ => Projection { name: name(query), outputs: wide, own: vec![queries.clone()] },
+                },
                 Projection { name: name(key), outputs: narrow, own: vec![keys.clone()] },
                 Projection { name: name(value), outputs: narrow, own: vec![keys.clone()] },
             ],
@@ -197,6 +253,12 @@ impl<B: Backend> Attention<B> {
         };
         let gate = match spec.output_gate {
             OutputGate::None => None,
+            OutputGate::SigmoidInQueries => {
+                let QkvNames::Separate { query, .. } = parts.qkv else { unreachable!("names of such a family") };
+                let rows = each_head(&shares.own_heads(), spec.head_dim, 1);
+                let gate = Projection { name: name(query), outputs: 2 * wide, own: rows };
+                Some(Linear::load(backend, weights, Inputs::all(hidden), &[gate], spec.qkv_bias, true)?)
+            }
             OutputGate::Sigmoid => {
                 let gate = Projection { name: name(parts.gate), outputs: wide, own: vec![queries.clone()] };
                 Some(Linear::load(backend, weights, Inputs::all(hidden), &[gate], Bias::None, true)?)
@@ -206,11 +268,12 @@ impl<B: Backend> Attention<B> {
         let output = Projection { name: name(parts.output), outputs: hidden, own: vec![outputs] };
         let inputs = Inputs { all: wide, own: inputs };
         Ok(Attention {
-            layer,
-            spec: AttentionSpec { heads: sharding.own_heads().len(), ..spec.scores },
+            kv_layer,
+            spec: AttentionSpec { heads: shares.own_heads().len(), ..spec.scores },
+            shape: Shape::of(spec),
             qkv: Linear::load(backend, weights, Inputs::all(hidden), &stacked, spec.qkv_bias, true)?,
             gate,
-            norms: Norms::load(backend, spec, sharding, weights, layer)?,
+            norms: Norms::load(backend, spec, &shares, weights, layer)?,
             rope: spec.rope,
             temperature: spec.temperature,
             output: Linear::load(backend, weights, inputs, &[output], spec.output_bias, adds_bias)?,
@@ -236,11 +299,11 @@ impl<B: Backend> Attention<B> {
         x: &Tensor<B::Storage>,
     ) -> &'a Tensor<B::Storage> {
         let Context { cache, tables, device_batch } = context;
-        let AttentionScratch { qkv, attended, gate, all_attended, whole, shares } = scratch;
+        let ShapeScratch { qkv, attended, gate, all_attended, whole, shares, .. } = scratch.of(self.shape);
         self.qkv.forward(backend, qkv, x);
         let is_whole = self.norms.as_ref().is_some_and(|norms| norms.extent == NormExtent::Whole);
         let whole = whole.as_mut().filter(|_| is_whole).map(|[queries, keys]| {
-            let first_key = self.spec.heads * B::kv_shape(cache).head_dim;
+            let first_key = self.spec.heads * self.shape.head_dim;
             ops::join_columns(backend, queries, Some(Part { x: qkv, first: 0 }), &shares[0]);
             ops::join_columns(backend, keys, Some(Part { x: qkv, first: first_key }), &shares[1]);
             WholeRows { queries: &*queries, keys: &*keys }
@@ -254,7 +317,7 @@ impl<B: Backend> Attention<B> {
             temperature: tables.temperatures.iter().find(is_own).map(|(_, factors)| factors),
         };
         let heads = HeadRows { qkv, out: attended };
-        ops::rope_and_attention(backend, &self.spec, heads, transform, cache, self.layer, device_batch);
+        ops::rope_and_attention(backend, &self.spec, heads, transform, cache, self.kv_layer, device_batch);
         if let (Some(layer), Some(gate)) = (&self.gate, gate) {
             layer.forward(backend, gate, x);
             ops::sigmoid_mul(backend, attended, gate);
@@ -267,4 +330,9 @@ impl<B: Backend> Attention<B> {
             None => attended,
         }
     }
+}
+
+/// The rows of some heads in a projection that has two kinds of rows for each head: those of the first kind, or of the second.
+fn each_head(heads: &Range<usize>, head_dim: usize, kind: usize) -> Vec<Range<usize>> {
+    heads.clone().map(|head| (2 * head + kind) * head_dim).map(|start| start..start + head_dim).collect()
 }

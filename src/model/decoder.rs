@@ -6,6 +6,7 @@
 //! Where several ranks compute a model together, each has a decoder of its own.
 
 use crate::attention::{Attention, AttentionScratch, Context, PositionTables};
+use crate::gated_delta::{self, DeltaScratch, GatedDelta};
 use crate::mlp::{Mlp, MlpScratch};
 use crate::norm::{Norm, SublayerNorms};
 use crate::shard::Sharding;
@@ -42,10 +43,24 @@ pub struct Decoder<B: Backend> {
 struct Layer<B: Backend> {
     order: Order,
     mixer_norms: SublayerNorms<B>,
-    attention: Attention<B>,
+    mixer: MixerLayer<B>,
     feed_forward_norms: SublayerNorms<B>,
     mlp: Mlp<B>,
     residual_scale: f32,
+}
+
+/// What brings the tokens of a sequence together in a layer.
+enum MixerLayer<B: Backend> {
+    Attention(Attention<B>),
+    GatedDelta(GatedDelta<B>),
+}
+
+/// What sequences keep between passes.
+pub struct SequenceMemory<B: Backend> {
+    /// Keys and values.
+    pub cache: B::KvCache,
+    /// Recurrent states.
+    pub states: B::States,
 }
 
 struct Head<B: Backend> {
@@ -58,6 +73,7 @@ struct Head<B: Backend> {
 struct Activations<B: Backend> {
     stream: Stream<B>,
     attention: AttentionScratch<B>,
+    delta: DeltaScratch<B>,
     mlp: MlpScratch<B>,
     /// Normalized rows of the stream that are sampled, and then those that the host wants to read. `[samples + pooled_rows, hidden]`
     gathered: Tensor<B::Storage>,
@@ -95,9 +111,21 @@ impl<B: Backend> Decoder<B> {
         let embedding_norm = spec.embedding_norm.as_ref();
         let embedding_norm =
             embedding_norm.map(|norm| Norm::load(backend, norm, weights, "", spec.hidden)).transpose()?;
-        let layers = spec.layers.iter().enumerate();
-        let layers: Result<Vec<_>> =
-            layers.map(|(index, layer)| Layer::load(backend, layer, &sharding, weights, index, spec.hidden)).collect();
+        let mut kv_layers = spec.kv_layers().into_iter();
+        let mut state = 0;
+        let load = |(index, layer): (usize, &LayerSpec)| {
+            // Where its keys and values are, or its region of the recurrent state.
+            let at = match &layer.mixer {
+                Mixer::Attention(_) => kv_layers.next().expect("one for each layer with attention"),
+                Mixer::GatedDelta(delta) => {
+                    let begin = state;
+                    state += gated_delta::state_numbers(delta, &sharding);
+                    begin
+                }
+            };
+            Layer::load(backend, layer, &sharding, weights, [index, at], spec.hidden)
+        };
+        let layers: Result<Vec<_>> = spec.layers.iter().enumerate().map(load).collect();
         let final_norm = Norm::load(backend, &spec.final_norm, weights, names.final_norm, spec.hidden)?;
         let head = match spec.head.weights {
             // Of a model without a head, no logits are asked for.
@@ -157,13 +185,19 @@ impl<B: Backend> Decoder<B> {
     }
 
     /// Computes one stage. The stages of a pass come in order, all over the same batch.
-    pub fn run(&mut self, backend: &mut B, cache: &mut B::KvCache, device_batch: &mut B::DeviceBatch, stage: Stage) {
+    pub fn run(
+        &mut self,
+        backend: &mut B,
+        memory: &mut SequenceMemory<B>,
+        device_batch: &mut B::DeviceBatch,
+        stage: Stage,
+    ) {
         match stage {
             Stage::Layer(layer) => {
                 if layer == 0 {
                     self.embed(backend, device_batch);
                 }
-                self.layer(backend, cache, device_batch, layer);
+                self.layer(backend, memory, device_batch, layer);
                 if layer + 1 == self.layers.len() {
                     self.gather(backend, device_batch);
                 }
@@ -174,10 +208,15 @@ impl<B: Backend> Decoder<B> {
     }
 
     /// Computes the stages of a pass up to the logits: what a graph records.
-    pub fn run_to_logits(&mut self, backend: &mut B, cache: &mut B::KvCache, device_batch: &mut B::DeviceBatch) {
+    pub fn run_to_logits(
+        &mut self,
+        backend: &mut B,
+        memory: &mut SequenceMemory<B>,
+        device_batch: &mut B::DeviceBatch,
+    ) {
         let mut next = Some(self.first());
         while let Some(stage) = next.filter(|&stage| stage != Stage::Sample) {
-            self.run(backend, cache, device_batch, stage);
+            self.run(backend, memory, device_batch, stage);
             next = self.after(stage, device_batch);
         }
     }
@@ -187,12 +226,13 @@ impl<B: Backend> Decoder<B> {
         &self.activations.logits
     }
 
-    /// Begins a pass over the batch of `device_batch`: makes the activations as large as the batch, and copies its blocks. Not recorded in
+    /// Begins a pass over the batch of `device_batch`: makes the activations as large as the batch, and copies its blocks and states. Not recorded in
     /// graphs, and before all stages: copies come first.
-    pub fn begin(&mut self, backend: &mut B, cache: &mut B::KvCache, device_batch: &B::DeviceBatch) {
+    pub fn begin(&mut self, backend: &mut B, memory: &mut SequenceMemory<B>, device_batch: &B::DeviceBatch) {
         let batch = B::batch(device_batch);
         self.activations.set_rows(batch.tokens(), batch.samples(), batch.pooled_rows());
-        ops::copy_blocks(backend, cache, device_batch);
+        ops::copy_blocks(backend, &mut memory.cache, device_batch);
+        ops::copy_states(backend, &mut memory.states, device_batch);
     }
 
     fn embed(&mut self, backend: &mut B, device_batch: &mut B::DeviceBatch) {
@@ -204,20 +244,28 @@ impl<B: Backend> Decoder<B> {
         }
     }
 
-    fn layer(&mut self, backend: &mut B, cache: &mut B::KvCache, device_batch: &B::DeviceBatch, index: usize) {
+    fn layer(&mut self, backend: &mut B, memory: &mut SequenceMemory<B>, device_batch: &B::DeviceBatch, index: usize) {
         let (layer, sharding) = (&self.layers[index], &self.sharding);
-        let Activations { stream, attention: attention_scratch, mlp: mlp_scratch, .. } = &mut self.activations;
-        let Layer { order, mixer_norms, attention, feed_forward_norms, mlp, residual_scale } = layer;
+        let Activations { stream, attention: attention_scratch, delta: delta_scratch, mlp: mlp_scratch, .. } =
+            &mut self.activations;
+        let Layer { order, mixer_norms, mixer, feed_forward_norms, mlp, residual_scale } = layer;
 
-        let context = Context { cache, tables: &self.tables, device_batch };
         let read = if mixer_norms.before().is_some() { stream.normed() } else { stream.rows() };
-        let attended = attention.forward(backend, attention_scratch, context, read);
+        let (mixed, output) = match mixer {
+            MixerLayer::Attention(attention) => {
+                let context = Context { cache: &mut memory.cache, tables: &self.tables, device_batch };
+                (attention.forward(backend, attention_scratch, context, read), attention.output())
+            }
+            MixerLayer::GatedDelta(delta) => {
+                (delta.forward(backend, delta_scratch, &mut memory.states, device_batch, read), delta.output())
+            }
+        };
         let next = match order {
             Order::Sequential => Reader { norm: feed_forward_norms.before(), layer: Some(mlp.input()) },
             // The rows that the mixer read are still there.
             Order::Parallel => Reader { norm: None, layer: None },
         };
-        stream.add(backend, sharding, attention.output(), attended, mixer_norms.add(*residual_scale), next);
+        stream.add(backend, sharding, output, mixed, mixer_norms.add(*residual_scale), next);
 
         let is_normed = *order == Order::Parallel || feed_forward_norms.before().is_some();
         let read = if is_normed { stream.normed() } else { stream.rows() };
@@ -282,18 +330,24 @@ impl<B: Backend> Layer<B> {
         spec: &LayerSpec,
         sharding: &Sharding,
         weights: &mut Weights,
-        index: usize,
+        [index, at]: [usize; 2],
         hidden: usize,
     ) -> Result<Layer<B>> {
         let names = weights.names();
-        let Mixer::Attention(attention) = &spec.mixer;
         let FeedForward::Dense(mlp) = &spec.feed_forward;
         let norms =
             |weights: &mut Weights, spec, names| SublayerNorms::load(backend, spec, weights, names, index, hidden);
         Ok(Layer {
             order: spec.order,
             mixer_norms: norms(weights, &spec.mixer_norms, &names.mixer_norms)?,
-            attention: Attention::load(backend, attention, sharding, weights, index, hidden)?,
+            mixer: match &spec.mixer {
+                Mixer::Attention(attention) => {
+                    MixerLayer::Attention(Attention::load(backend, attention, sharding, weights, [index, at], hidden)?)
+                }
+                Mixer::GatedDelta(delta) => {
+                    MixerLayer::GatedDelta(GatedDelta::load(backend, delta, sharding, weights, [index, at], hidden)?)
+                }
+            },
             feed_forward_norms: norms(weights, &spec.feed_forward_norms, &names.feed_forward_norms)?,
             mlp: Mlp::load(backend, mlp, sharding, weights, index, hidden)?,
             residual_scale: spec.residual_scale,
@@ -303,7 +357,11 @@ impl<B: Backend> Layer<B> {
     /// How its first sublayer reads the stream.
     fn reader(&self) -> Reader<'_, B> {
         // In parallel, both sublayers read the norm.
-        let layer = self.attention.input().filter(|_| self.order == Order::Sequential);
+        let input = match &self.mixer {
+            MixerLayer::Attention(attention) => attention.input(),
+            MixerLayer::GatedDelta(delta) => Some(delta.input()),
+        };
+        let layer = input.filter(|_| self.order == Order::Sequential);
         Reader { norm: self.mixer_norms.before(), layer }
     }
 }
@@ -315,7 +373,8 @@ impl<B: Backend> Activations<B> {
         Ok(Activations {
             stream: Stream::new(backend, spec.hidden, sharding, limits.tokens)?,
             attention: AttentionScratch::new(backend, spec, sharding, limits.tokens)?,
-            mlp: MlpScratch::new(backend, spec.feed_forward_width(), sharding, limits.tokens)?,
+            delta: DeltaScratch::new(backend, spec, sharding, limits.tokens)?,
+            mlp: MlpScratch::new(backend, spec, sharding, limits.tokens)?,
             gathered: backend.tensor(limits.rows + limits.pooled_rows(), spec.hidden)?,
             logits: backend.tensor(limits.rows, spec.vocab)?,
             own_logits: has_own_head.then(own_logits).transpose()?,
@@ -325,11 +384,21 @@ impl<B: Backend> Activations<B> {
     fn set_rows(&mut self, tokens: usize, samples: usize, pooled_rows: usize) {
         self.stream.set_rows(tokens);
         self.attention.set_rows(tokens);
+        self.delta.set_rows(tokens);
         self.mlp.set_rows(tokens);
         self.gathered.set_rows(samples + pooled_rows);
         self.logits.set_rows(samples);
         self.own_logits.iter_mut().for_each(|own| own.set_rows(samples));
     }
+}
+
+/// Numbers of the recurrent state that a sequence keeps on a rank, all layers together.
+pub fn state_numbers(spec: &DecoderSpec, sharding: &Sharding) -> usize {
+    let of_layer = |layer: &LayerSpec| match &layer.mixer {
+        Mixer::Attention(_) => 0,
+        Mixer::GatedDelta(delta) => gated_delta::state_numbers(delta, sharding),
+    };
+    spec.layers.iter().map(of_layer).sum()
 }
 
 #[cfg(test)]

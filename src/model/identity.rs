@@ -6,10 +6,10 @@
 use crate::quantization::{Awq, Compressed, Fp8, Gptq, Number, OnLoad, Quantization, Scheme, Strategy, TargetGroup};
 use crate::rope::{Ramp, Rope, RopeScaling, Temperature};
 use crate::spec::{
-    Bias, DecoderSpec, FeedForward, GatedMlp, Head, HeadWeights, LayerSpec, Mixer, Norm, NormWeight, Order, OutputGate,
-    QkNorm, SelfAttention, SublayerNorms,
+    Bias, DecoderSpec, FeedForward, GatedDelta, GatedMlp, Head, HeadWeights, LayerSpec, Mixer, Norm, NormWeight, Order,
+    OutputGate, QkNorm, SelfAttention, SublayerNorms,
 };
-use compute::{Activation, AttentionSpec, NormKind, NormOrder, Pairing};
+use compute::{Activation, AttentionSpec, DeltaHeads, NormKind, NormOrder, Pairing};
 use std::fmt::Debug;
 
 /// The text of a decoder.
@@ -64,14 +64,17 @@ fn layer(layer: &LayerSpec) -> String {
         Order::Sequential => "Sequential",
         Order::Parallel => "Parallel",
     };
-    let Mixer::Attention(attention) = mixer;
+    let mixer = match mixer {
+        Mixer::Attention(attention) => tuple("Attention", self_attention(attention)),
+        Mixer::GatedDelta(delta) => tuple("GatedDelta", gated_delta(delta)),
+    };
     let FeedForward::Dense(mlp) = feed_forward;
     record(
         "LayerSpec",
         &[
             ("order", order.to_owned()),
             ("mixer_norms", norms(mixer_norms)),
-            ("mixer", tuple("Attention", self_attention(attention))),
+            ("mixer", mixer),
             ("feed_forward_norms", norms(feed_forward_norms)),
             ("feed_forward", tuple("Dense", gated_mlp(mlp))),
             ("residual_scale", value(residual_scale)),
@@ -136,8 +139,25 @@ fn self_attention(attention: &SelfAttention) -> String {
     match output_gate {
         OutputGate::None => (),
         OutputGate::Sigmoid => fields.push(("output_gate", "Sigmoid".to_owned())),
+        OutputGate::SigmoidInQueries => fields.push(("output_gate", "SigmoidInQueries".to_owned())),
     }
     record("SelfAttention", &fields)
+}
+
+fn gated_delta(delta: &GatedDelta) -> String {
+    let GatedDelta { heads, taps, norm_eps } = delta;
+    let DeltaHeads { keys, values, key_dim, value_dim } = heads;
+    record(
+        "GatedDelta",
+        &[
+            ("keys", value(keys)),
+            ("values", value(values)),
+            ("key_dim", value(key_dim)),
+            ("value_dim", value(value_dim)),
+            ("taps", value(taps)),
+            ("norm_eps", value(norm_eps)),
+        ],
+    )
 }
 
 fn gated_mlp(mlp: &GatedMlp) -> String {

@@ -12,6 +12,7 @@ pub mod description;
 mod families;
 mod family;
 mod fields;
+mod gated_delta;
 mod gguf;
 mod identity;
 mod linear;

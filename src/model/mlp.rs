@@ -3,7 +3,7 @@
 use crate::linear::{Inputs, Linear, Projection};
 use crate::names::GateUpNames;
 use crate::shard::{Back, Sharding};
-use crate::spec::GatedMlp;
+use crate::spec::{DecoderSpec, GatedMlp};
 use crate::weights::Weights;
 use base::error::Result;
 use compute::ops;
@@ -12,13 +12,20 @@ use std::ops::Range;
 
 /// The MLP of one layer.
 pub struct Mlp<B: Backend> {
+    /// That of all ranks.
+    width: usize,
     gate_up: Linear<B>,
     activation: Activation,
     down: Linear<B>,
 }
 
-/// What the MLP writes on its way, shared by all layers. `width` is that of this rank's share.
-pub struct MlpScratch<B: Backend> {
+/// What the MLP writes on its way, shared by all layers of one width. One per width, in the order in which layers first have them.
+pub struct MlpScratch<B: Backend>(Vec<WidthScratch<B>>);
+
+/// What an MLP of one width writes on its way. `width` is that of this rank's share, unless it says otherwise.
+struct WidthScratch<B: Backend> {
+    /// Of all ranks.
+    all: usize,
     /// For the product that is gated, where the device stores it. `[tokens, 2 * width]`
     gate_up: Tensor<B::Storage>,
     /// `[tokens, width]`
@@ -30,20 +37,42 @@ pub struct MlpScratch<B: Backend> {
 }
 
 impl<B: Backend> MlpScratch<B> {
-    /// For passes of at most `tokens` tokens through MLPs of width `width`, that of all ranks.
-    pub fn new(backend: &B, width: usize, sharding: &Sharding, tokens: usize) -> Result<MlpScratch<B>> {
-        let own = sharding.own_width().len();
-        let tensor = |cols| backend.tensor(tokens, cols);
-        Ok(MlpScratch {
-            gate_up: tensor(2 * own)?,
-            gated: tensor(own)?,
-            all_gated: sharding.gathers().then(|| tensor(width)).transpose()?,
-            shares: sharding.width.clone(),
-        })
+    /// For passes of at most `tokens` tokens.
+    pub fn new(backend: &B, spec: &DecoderSpec, sharding: &Sharding, tokens: usize) -> Result<MlpScratch<B>> {
+        let mut widths: Vec<usize> = Vec::new();
+        for width in spec.layers.iter().map(|layer| layer.feed_forward.width()) {
+            if !widths.contains(&width) {
+                widths.push(width);
+            }
+        }
+        let scratch = widths.into_iter().map(|width| WidthScratch::new(backend, width, sharding, tokens));
+        scratch.collect::<Result<_>>().map(MlpScratch)
     }
 
     /// Sets the tokens of this pass.
     pub fn set_rows(&mut self, tokens: usize) {
+        self.0.iter_mut().for_each(|scratch| scratch.set_rows(tokens));
+    }
+
+    fn of(&mut self, width: usize) -> &mut WidthScratch<B> {
+        self.0.iter_mut().find(|scratch| scratch.all == width).expect("a layer of the spec")
+    }
+}
+
+impl<B: Backend> WidthScratch<B> {
+    fn new(backend: &B, width: usize, sharding: &Sharding, tokens: usize) -> Result<WidthScratch<B>> {
+        let own = sharding.own_width(width).len();
+        let tensor = |cols| backend.tensor(tokens, cols);
+        Ok(WidthScratch {
+            all: width,
+            gate_up: tensor(2 * own)?,
+            gated: tensor(own)?,
+            all_gated: sharding.gathers().then(|| tensor(width)).transpose()?,
+            shares: sharding.width(width),
+        })
+    }
+
+    fn set_rows(&mut self, tokens: usize) {
         let all = [&mut self.gate_up, &mut self.gated].into_iter().chain(&mut self.all_gated);
         all.for_each(|tensor| tensor.set_rows(tokens));
     }
@@ -61,7 +90,7 @@ impl<B: Backend> Mlp<B> {
     ) -> Result<Mlp<B>> {
         let names = weights.names();
         let name = |part| names.in_layer(layer, part);
-        let (width, own) = (spec.width, sharding.own_width());
+        let (width, own) = (spec.width, sharding.own_width(spec.width));
         let stacked = match names.mlp.gate_up {
             GateUpNames::Separate { gate, up } => {
                 [gate, up].map(|part| Projection { name: name(part), outputs: width, own: vec![own.clone()] }).into()
@@ -75,6 +104,7 @@ impl<B: Backend> Mlp<B> {
         let down = Projection { name: name(names.mlp.down), outputs: hidden, own: vec![outputs] };
         let inputs = Inputs { all: width, own: inputs };
         Ok(Mlp {
+            width,
             gate_up: Linear::load(backend, weights, Inputs::all(hidden), &stacked, spec.bias, true)?,
             activation: spec.activation,
             down: Linear::load(backend, weights, inputs, &[down], spec.bias, adds_bias)?,
@@ -98,7 +128,7 @@ impl<B: Backend> Mlp<B> {
         scratch: &'a mut MlpScratch<B>,
         x: &Tensor<B::Storage>,
     ) -> &'a Tensor<B::Storage> {
-        let MlpScratch { gate_up, gated, all_gated, shares } = scratch;
+        let WidthScratch { gate_up, gated, all_gated, shares, .. } = scratch.of(self.width);
         self.gate_up.forward_gated(backend, gated, gate_up, x, self.activation);
         match all_gated {
             Some(all) => {

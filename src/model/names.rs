@@ -14,6 +14,8 @@ pub struct Names {
     pub mixer_norms: NormNames,
     /// The attention of a layer.
     pub attention: AttentionNames,
+    /// The gated delta rule of a layer.
+    pub delta: DeltaNames,
     /// The norms around the feed-forward part of a layer.
     pub feed_forward_norms: NormNames,
     /// The MLP of a layer.
@@ -64,6 +66,58 @@ pub enum QkvNames {
     Fused(&'static str),
 }
 
+/// The parts of a gated delta rule, behind the number of its layer. Empty where no model has one.
+#[derive(Clone, Copy, Debug)]
+pub struct DeltaNames {
+    /// The projections into it.
+    pub input: DeltaInputNames,
+    /// The convolution.
+    pub conv: &'static str,
+    /// The logarithm of the rates of decay, a tensor of this very name.
+    pub a_log: &'static str,
+    /// What is added to the inputs of the decays, a tensor of this very name.
+    pub dt_bias: &'static str,
+    /// Norm of the heads.
+    pub norm: &'static str,
+    /// Projection back.
+    pub output: &'static str,
+}
+
+/// The projections into a gated delta rule.
+#[derive(Clone, Copy, Debug)]
+pub enum DeltaInputNames {
+    /// Several tensors.
+    Separate {
+        /// Projection to queries, then keys, then values.
+        qkv: &'static str,
+        /// Projection to the gates of the norm.
+        gate: &'static str,
+        /// Projection to the strengths of writing.
+        b: &'static str,
+        /// Projection to the inputs of the decays.
+        a: &'static str,
+    },
+    /// Two tensors, each with the rows of one key head after those of another.
+    ByKeyHead {
+        /// The query and the key of a key head, its values, and their gates.
+        qkvz: &'static str,
+        /// The `b` of its values, then their `a`.
+        ba: &'static str,
+    },
+}
+
+impl DeltaNames {
+    /// Of decoders without such layers.
+    pub const NONE: DeltaNames = DeltaNames {
+        input: DeltaInputNames::ByKeyHead { qkvz: "", ba: "" },
+        conv: "",
+        a_log: "",
+        dt_bias: "",
+        norm: "",
+        output: "",
+    };
+}
+
 /// The parts of a gated MLP, behind the number of its layer.
 #[derive(Clone, Copy, Debug)]
 pub struct MlpNames {
@@ -99,6 +153,7 @@ pub const LLAMA: Names = Names {
         query_norm: "self_attn.q_norm",
         key_norm: "self_attn.k_norm",
     },
+    delta: DeltaNames::NONE,
     feed_forward_norms: NormNames { before: "post_attention_layernorm", after: "" },
     mlp: MlpNames {
         gate_up: GateUpNames::Separate { gate: "mlp.gate_proj", up: "mlp.up_proj" },

@@ -265,6 +265,7 @@ pub fn refuse_unread(fields: Fields, ignores: &[&str]) -> Result<()> {
     refuse_unread_of(fields, SETTINGS)?;
     for name in ["rope_parameters", "rope_scaling"] {
         if let Some(rope) = fields.object(name)? {
+            rope.pass_over(ignores);
             refuse_unread_of(rope, ROPE_SETTINGS)?;
         }
     }

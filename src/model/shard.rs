@@ -6,7 +6,7 @@
 
 use crate::spec::DecoderSpec;
 use base::error::{Error, Result};
-use compute::KvShape;
+use compute::{KvHeads, KvLayout};
 use std::ops::Range;
 
 /// How the two projections back into the residual stream are divided among ranks.
@@ -28,16 +28,21 @@ pub struct Sharding {
     pub ranks: usize,
     /// How the projections back into the stream are divided.
     pub sums: Sums,
-    /// Query heads of each rank. `[ranks]`
-    pub heads: Vec<Range<usize>>,
-    /// KV heads that these read. Ranks that share a KV head each compute it. `[ranks]`
-    pub kv_heads: Vec<Range<usize>>,
-    /// Columns of the feed-forward part. `[ranks]`
-    pub width: Vec<Range<usize>>,
     /// Outputs of the projections back into the stream, for [`Sums::Gathered`]. `[ranks]`
     pub hidden: Vec<Range<usize>>,
     /// Tokens whose logits are computed. `[ranks]`
     pub vocab: Vec<Range<usize>>,
+}
+
+/// Which heads of a layer each rank computes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeadShares {
+    /// Of the rank that asked.
+    rank: usize,
+    /// Query heads of each rank. `[ranks]`
+    pub heads: Vec<Range<usize>>,
+    /// KV heads that these read. Ranks that share a KV head each compute it. `[ranks]`
+    pub kv_heads: Vec<Range<usize>>,
 }
 
 /// What a rank takes of a projection back into the residual stream.
@@ -63,27 +68,16 @@ impl Sharding {
     /// [`Error::Option`] where there are more ranks than query heads.
     pub fn new(spec: &DecoderSpec, rank: usize, ranks: usize, sums: Sums) -> Result<Sharding> {
         assert!(rank < ranks);
-        let attention = spec.attention();
-        let (heads, kv_heads) = (attention.scores.heads, attention.kv_heads);
-        if ranks > heads || ranks > spec.feed_forward_width().min(spec.hidden).min(spec.vocab) {
+        let heads = spec.layers.iter().map(|layer| layer.mixer.divisible_heads()).min().unwrap_or(1);
+        let width = spec.layers.iter().map(|layer| layer.feed_forward.width()).min().unwrap_or(1);
+        if ranks > heads || ranks > width.min(spec.hidden).min(spec.vocab) {
             return Err(Error::Option {
                 field: "tensor_parallel_size",
                 value: format!("{ranks}, and the model has {heads} query heads"),
                 wanted: "at most the number of query heads",
             });
         }
-        let kv_heads = deal_kv_heads(kv_heads, ranks);
-        let heads = deal_heads(heads / attention.kv_heads, &kv_heads);
-        Ok(Sharding {
-            rank,
-            ranks,
-            sums,
-            heads,
-            kv_heads,
-            width: deal_units(spec.feed_forward_width(), ranks),
-            hidden: deal_units(spec.hidden, ranks),
-            vocab: deal_units(spec.vocab, ranks),
-        })
+        Ok(Sharding { rank, ranks, sums, hidden: deal_units(spec.hidden, ranks), vocab: deal_units(spec.vocab, ranks) })
     }
 
     /// Whether this rank computes the whole model.
@@ -116,19 +110,26 @@ impl Sharding {
         self.hidden.last().map_or(0, |last| last.end)
     }
 
-    /// Query heads of this rank.
-    pub fn own_heads(&self) -> Range<usize> {
-        self.heads[self.rank].clone()
+    /// The heads of a layer that has `heads` query heads over `kv_heads` KV heads.
+    pub fn heads(&self, heads: usize, kv_heads: usize) -> HeadShares {
+        let group = heads / kv_heads;
+        let kv_heads = self.kv_heads(kv_heads);
+        HeadShares { rank: self.rank, heads: deal_heads(group, &kv_heads), kv_heads }
     }
 
-    /// KV heads of this rank.
-    pub fn own_kv_heads(&self) -> Range<usize> {
-        self.kv_heads[self.rank].clone()
+    /// The KV heads of each rank in a layer that has `kv_heads`. `[ranks]`
+    pub fn kv_heads(&self, kv_heads: usize) -> Vec<Range<usize>> {
+        deal_kv_heads(kv_heads, self.ranks)
     }
 
-    /// Columns of the feed-forward part of this rank.
-    pub fn own_width(&self) -> Range<usize> {
-        self.width[self.rank].clone()
+    /// Columns of each rank in a feed-forward part of `width` columns. `[ranks]`
+    pub fn width(&self, width: usize) -> Vec<Range<usize>> {
+        deal_units(width, self.ranks)
+    }
+
+    /// Those of this rank.
+    pub fn own_width(&self, width: usize) -> Range<usize> {
+        self.width(width)[self.rank].clone()
     }
 
     /// Columns of the stream that this rank computes where sums are not divided.
@@ -142,14 +143,27 @@ impl Sharding {
     }
 
     /// The KV cache of rank `rank`, where that of the model is `whole`.
-    pub fn kv_shape(&self, rank: usize, whole: &KvShape) -> KvShape {
-        KvShape { kv_heads: self.kv_heads[rank].len(), ..*whole }
+    pub fn kv_layout(&self, rank: usize, whole: &KvLayout) -> KvLayout {
+        let own = |heads: &KvHeads| KvHeads { kv_heads: self.kv_heads(heads.kv_heads)[rank].len(), ..*heads };
+        KvLayout { layers: whole.layers.iter().map(own).collect(), ..*whole }
+    }
+}
+
+impl HeadShares {
+    /// Query heads of this rank.
+    pub fn own_heads(&self) -> Range<usize> {
+        self.heads[self.rank].clone()
     }
 
-    /// The first rank that has KV head `head`.
-    pub fn first_with_kv_head(&self, head: usize) -> usize {
-        self.kv_heads.iter().position(|heads| heads.contains(&head)).expect("every head has a rank")
+    /// KV heads of this rank.
+    pub fn own_kv_heads(&self) -> Range<usize> {
+        self.kv_heads[self.rank].clone()
     }
+}
+
+/// The first of the ranks with these KV heads that has head `head`.
+pub fn first_with_kv_head(kv_heads: &[Range<usize>], head: usize) -> usize {
+    kv_heads.iter().position(|heads| heads.contains(&head)).expect("every head has a rank")
 }
 
 /// Columns of heads of `head_dim` numbers.

@@ -9,7 +9,7 @@ use crate::rope::Rope;
 pub use crate::rope::Temperature;
 use base::error::{Error, Result};
 pub use compute::{Activation, NormKind, NormOrder};
-use compute::{AttentionSpec, KvFormat, KvShape};
+use compute::{AttentionSpec, DeltaHeads, KvFormat, KvHeads, KvLayout, ShortConv};
 
 /// Heads wider than this are not computed: kernels keep a head in registers or on the stack.
 const HEAD_DIM_MAX: usize = 512;
@@ -99,6 +99,20 @@ pub enum NormWeight {
 pub enum Mixer {
     /// Softmax attention over a KV cache.
     Attention(SelfAttention),
+    /// A gated delta rule over a recurrent state.
+    GatedDelta(GatedDelta),
+}
+
+/// Linear attention by a gated delta rule: see [`gated_delta`](compute::ops::gated_delta). Queries, keys and values go through a short convolution with
+/// SiLU before, and what is read through a gated RMS norm of each head after.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GatedDelta {
+    /// Sizes of heads.
+    pub heads: DeltaHeads,
+    /// Tokens that the convolution combines.
+    pub taps: usize,
+    /// Added to the mean of squares of a head.
+    pub norm_eps: f32,
 }
 
 /// What works on each token alone.
@@ -172,6 +186,8 @@ pub enum Bias {
 pub enum OutputGate {
     /// `sigmoid(W x)`, number by number. `x` is what attention reads, and `W` has no bias. `[query heads * head_dim, hidden]`
     Sigmoid,
+    /// The same, where the projection to queries has the rows of `W`: for each head those of the query, then those of the gate.
+    SigmoidInQueries,
     /// Nothing.
     None,
 }
@@ -203,42 +219,33 @@ impl DecoderSpec {
     ///
     /// # Errors
     ///
-    /// [`Error::UnsupportedModel`] for a head of a size that no kernel has, and for layers that differ where they share
-    /// memory: all layers have their keys and values in one cache of one shape, and their activations in the same buffers.
+    /// [`Error::UnsupportedModel`] for a head of a size that no kernel has.
     ///
     /// # Panics
     ///
-    /// If there is no layer, an index leads nowhere, a norm of embeddings has weights, or a parallel layer has other norms than one before the mixer: only a wrong
+    /// If there is no layer, an index leads nowhere, layers with heads of different sizes share a rope, a norm of embeddings has weights, or a parallel layer has other norms than one before the mixer: only a wrong
     /// family can cause it.
     pub fn check(&self) -> Result<()> {
-        let (first, rest) = self.layers.split_first().expect("a decoder has layers");
-        let attention = first.mixer.attention();
-        if !attention.head_dim.is_multiple_of(2) || attention.head_dim == 0 || attention.head_dim > HEAD_DIM_MAX {
-            return Err(Error::UnsupportedModel {
-                setting: "head_dim",
-                value: attention.head_dim.to_string(),
-                supported: "an even number from 2 to 512",
-            });
+        assert!(!self.layers.is_empty(), "a decoder has layers");
+        for attention in self.attentions() {
+            let SelfAttention { head_dim, rope, .. } = *attention;
+            if !head_dim.is_multiple_of(2) || head_dim == 0 || head_dim > HEAD_DIM_MAX {
+                return Err(Error::UnsupportedModel {
+                    setting: "head_dim",
+                    value: head_dim.to_string(),
+                    supported: "an even number from 2 to 512",
+                });
+            }
+            // A table of cosines and sines is made for heads of one size.
+            assert!(rope.is_none_or(|rope| rope < self.ropes.len() && self.rope_head_dim(rope) == head_dim));
         }
-        for (index, layer) in rest.iter().enumerate() {
-            let own = layer.mixer.attention();
-            let differs = |setting, here: usize, first: usize| match here == first {
-                true => Ok(()),
-                false => Err(Error::UnsupportedModel {
-                    setting,
-                    value: format!("{here} in layer {} and {first} in layer 0", index + 1),
-                    supported: "the same in every layer",
-                }),
-            };
-            differs("num_key_value_heads", own.kv_heads, attention.kv_heads)?;
-            differs("head_dim", own.head_dim, attention.head_dim)?;
-            differs("num_attention_heads", own.scores.heads, attention.scores.heads)?;
-            differs("intermediate_size", layer.feed_forward.width(), first.feed_forward.width())?;
+        for layer in &self.layers {
+            if let Mixer::GatedDelta(delta) = &layer.mixer {
+                delta.check()?;
+            }
         }
-        assert!(
-            self.layers.iter().filter_map(|layer| layer.mixer.attention().rope).all(|rope| rope < self.ropes.len())
-        );
-        self.ropes.iter().try_for_each(|rope| rope.check(attention.head_dim))?;
+        let ropes = self.ropes.iter().enumerate();
+        ropes.map(|(index, rope)| rope.check(self.rope_head_dim(index))).collect::<Result<()>>()?;
         assert!(self.layers.iter().all(|layer| match layer.order {
             Order::Sequential => true,
             // The feed-forward part reads the rows that the mixer read, and these are kept where they are normalized.
@@ -266,7 +273,13 @@ impl DecoderSpec {
             for norms in [&layer.mixer_norms, &layer.feed_forward_norms] {
                 norms.before.iter().chain(&norms.after).try_for_each(norm)?;
             }
-            let attention = layer.mixer.attention();
+            let attention = match &layer.mixer {
+                Mixer::Attention(attention) => attention,
+                Mixer::GatedDelta(delta) => {
+                    positive("rms_norm_eps or layer_norm_eps", delta.norm_eps)?;
+                    continue;
+                }
+            };
             positive("the scale of scores", attention.scores.scale)?;
             attention.scores.softcap.map_or(Ok(()), |cap| positive("attn_logit_softcapping", cap))?;
             if let QkNorm::PerHead { norm: of_heads, .. } | QkNorm::Whole(of_heads) = &attention.qk_norm {
@@ -281,8 +294,8 @@ impl DecoderSpec {
 
     /// Refuses what can be said and is not computed.
     fn refuse_what_no_op_computes(&self) -> Result<()> {
-        for layer in &self.layers {
-            if let QkNorm::PerHead { norm, .. } | QkNorm::Whole(norm) = layer.mixer.attention().qk_norm
+        for attention in self.attentions() {
+            if let QkNorm::PerHead { norm, .. } | QkNorm::Whole(norm) = attention.qk_norm
                 && norm.kind != NormKind::Rms
             {
                 return Err(Error::UnsupportedModel {
@@ -295,25 +308,31 @@ impl DecoderSpec {
         Ok(())
     }
 
-    /// The attention of every layer, as far as its memory goes. [`DecoderSpec::check`] made sure that there is one.
-    pub fn attention(&self) -> &SelfAttention {
-        self.layers[0].mixer.attention()
+    /// The attention of each layer that has one.
+    pub fn attentions(&self) -> impl Iterator<Item = &SelfAttention> {
+        self.layers.iter().filter_map(|layer| layer.mixer.attention())
     }
 
-    /// Outputs of the widest projection of every feed-forward part.
-    pub fn feed_forward_width(&self) -> usize {
-        self.layers[0].feed_forward.width()
+    /// Which KV layer each layer that has attention reads. `[layers with attention]`
+    pub fn kv_layers(&self) -> Vec<usize> {
+        (0..self.attentions().count()).collect()
     }
 
-    /// The sliding window of each layer.
+    /// Numbers in a head that a rope rotates: those of the layers that refer to it.
+    pub fn rope_head_dim(&self, rope: usize) -> usize {
+        let refers = |attention: &&SelfAttention| attention.rope == Some(rope);
+        self.attentions().find(refers).or(self.attentions().next()).map_or(0, |attention| attention.head_dim)
+    }
+
+    /// The sliding window of each layer that has attention.
     pub fn windows(&self) -> impl Iterator<Item = Option<usize>> {
-        self.layers.iter().map(|layer| layer.mixer.attention().scores.window)
+        self.attentions().map(|attention| attention.scores.window)
     }
 
     /// The temperatures of the layers, each once.
     pub fn temperatures(&self) -> Vec<Temperature> {
         let mut distinct = Vec::new();
-        for temperature in self.layers.iter().filter_map(|layer| layer.mixer.attention().temperature) {
+        for temperature in self.attentions().filter_map(|attention| attention.temperature) {
             if !distinct.contains(&temperature) {
                 distinct.push(temperature);
             }
@@ -323,8 +342,9 @@ impl DecoderSpec {
 
     /// Numbers that the tables of ropes and temperatures have for each position.
     pub fn numbers_per_position(&self) -> usize {
-        let head_dim = self.attention().head_dim;
-        self.ropes.iter().map(|rope| rope.rotary(head_dim)).sum::<usize>() + self.temperatures().len()
+        let ropes = self.ropes.iter().enumerate();
+        let of_ropes: usize = ropes.map(|(index, rope)| rope.rotary(self.rope_head_dim(index))).sum();
+        of_ropes + self.temperatures().len()
     }
 
     /// The widest sliding window, if every layer has one.
@@ -338,21 +358,25 @@ impl DecoderSpec {
     }
 
     /// The KV cache that this model needs.
-    pub fn kv_shape(&self, block_size: usize, format: KvFormat) -> KvShape {
-        let SelfAttention { kv_heads, head_dim, .. } = *self.attention();
-        KvShape { layers: self.layers.len(), kv_heads, head_dim, block_size, format }
+    pub fn kv_layout(&self, block_size: usize, format: KvFormat) -> KvLayout {
+        let heads = |&SelfAttention { kv_heads, head_dim, .. }: &SelfAttention| KvHeads { kv_heads, head_dim };
+        KvLayout { layers: self.attentions().map(heads).collect(), block_size, format }
     }
 }
 
 impl LayerSpec {
     fn parameters(&self, hidden: usize) -> usize {
-        let attention = self.mixer.attention();
-        let as_wide_as_queries = match attention.output_gate {
-            OutputGate::None => 2,
-            OutputGate::Sigmoid => 3,
+        let mixer = match &self.mixer {
+            Mixer::Attention(attention) => {
+                let as_wide_as_queries = match attention.output_gate {
+                    OutputGate::None => 2,
+                    OutputGate::Sigmoid | OutputGate::SigmoidInQueries => 3,
+                };
+                as_wide_as_queries * attention.query_width() + 2 * attention.kv_width()
+            }
+            Mixer::GatedDelta(GatedDelta { heads, .. }) => heads.width() + 2 * heads.value_width() + 2 * heads.values,
         };
-        hidden
-            * (as_wide_as_queries * attention.query_width() + 2 * attention.kv_width() + 3 * self.feed_forward.width())
+        hidden * (mixer + 3 * self.feed_forward.width())
     }
 }
 
@@ -395,15 +419,54 @@ impl Head {
 }
 
 impl Mixer {
-    /// The attention of the layer.
-    pub fn attention(&self) -> &SelfAttention {
-        let Mixer::Attention(attention) = self;
-        attention
+    /// The attention of the layer, if that is what it has.
+    pub fn attention(&self) -> Option<&SelfAttention> {
+        match self {
+            Mixer::Attention(attention) => Some(attention),
+            Mixer::GatedDelta(_) => None,
+        }
+    }
+
+    /// Heads that can be dealt to ranks.
+    pub fn divisible_heads(&self) -> usize {
+        match self {
+            Mixer::Attention(attention) => attention.scores.heads,
+            Mixer::GatedDelta(delta) => delta.heads.keys,
+        }
+    }
+}
+
+impl GatedDelta {
+    /// The convolution.
+    pub fn conv(&self) -> ShortConv {
+        ShortConv { taps: self.taps, has_silu: true }
+    }
+
+    /// Refuses sizes that no kernel has.
+    fn check(&self) -> Result<()> {
+        let refuse = |setting, value: usize, supported| {
+            Err(Error::UnsupportedModel { setting, value: value.to_string(), supported })
+        };
+        let DeltaHeads { keys, values, key_dim, value_dim } = self.heads;
+        match () {
+            () if !values.is_multiple_of(keys) => {
+                refuse("linear_num_value_heads", values, "a multiple of linear_num_key_heads")
+            }
+            () if !DeltaHeads::KEY_DIMS.contains(&key_dim) => {
+                refuse("linear_key_head_dim", key_dim, "16, 32, 64 or 128")
+            }
+            () if !value_dim.is_multiple_of(16) || value_dim > 256 => {
+                refuse("linear_value_head_dim", value_dim, "a multiple of 16 up to 256")
+            }
+            () if !(2..=4).contains(&self.taps) => refuse("linear_conv_kernel_dim", self.taps, "2, 3 or 4"),
+            () => Ok(()),
+        }
     }
 }
 
 impl FeedForward {
-    fn width(&self) -> usize {
+    /// Outputs of its widest projection.
+    pub fn width(&self) -> usize {
         let FeedForward::Dense(mlp) = self;
         mlp.width
     }
@@ -474,30 +537,32 @@ mod tests {
     }
 
     #[test]
-    fn layers_may_differ_where_they_share_no_memory() {
-        spec(|attention, _| {
+    fn layers_may_differ_in_heads_and_width() {
+        let changed = spec(|attention, mlp| {
             (attention.qk_norm, attention.scores.scale) =
-                (QkNorm::PerHead { norm: Norm::rms(1e-5), order: NormOrder::BeforeRope }, 1.0)
-        })
-        .check()
-        .unwrap();
+                (QkNorm::PerHead { norm: Norm::rms(1e-5), order: NormOrder::BeforeRope }, 1.0);
+            (attention.scores.heads, attention.kv_heads, attention.head_dim, attention.rope) = (8, 1, 32, None);
+            mlp.width = 96;
+        });
+        changed.check().unwrap();
+        let layout = changed.kv_layout(16, KvFormat::Int8);
+        assert_eq!(layout.layers, [KvHeads { kv_heads: 2, head_dim: 16 }, KvHeads { kv_heads: 1, head_dim: 32 }]);
     }
 
     #[test]
-    fn layers_that_differ_where_they_share_memory_are_named() {
-        type Change = fn(&mut SelfAttention, &mut GatedMlp);
-        let cases: [(&str, Change, &str); 4] = [
-            ("num_key_value_heads", |attention, _| attention.kv_heads = 4, "4 in layer 1 and 2 in layer 0"),
-            ("head_dim", |attention, _| attention.head_dim = 32, "32 in layer 1 and 16 in layer 0"),
-            ("num_attention_heads", |attention, _| attention.scores.heads = 8, "8 in layer 1 and 4 in layer 0"),
-            ("intermediate_size", |_, mlp| mlp.width = 96, "96 in layer 1 and 80 in layer 0"),
-        ];
-        for (wanted, change, words) in cases {
-            match spec(change).check() {
-                Err(Error::UnsupportedModel { setting, value, .. }) => assert_eq!((setting, &*value), (wanted, words)),
-                other => panic!("{wanted}: {other:?}"),
+    fn heads_of_a_size_that_no_kernel_has_are_refused_in_every_layer() {
+        for dim in [0, 17, 514] {
+            match spec(|attention, _| (attention.head_dim, attention.rope) = (dim, None)).check() {
+                Err(Error::UnsupportedModel { setting: "head_dim", value, .. }) => assert_eq!(value, dim.to_string()),
+                other => panic!("{dim}: {other:?}"),
             }
         }
+    }
+
+    #[test]
+    #[should_panic]
+    fn a_rope_for_heads_of_two_sizes_is_a_bug() {
+        let _ = spec(|attention, _| attention.head_dim = 32).check();
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! In which coding is each part of a decoder held, and how many bytes does it take?
 
-use crate::names::{AttentionNames, Names, QkvNames};
+use crate::names::{AttentionNames, DeltaInputNames, Names, QkvNames};
 use formats::Coding;
 
 /// A part of a decoder that has matrices.
@@ -8,7 +8,7 @@ use formats::Coding;
 pub enum WeightPart {
     /// The embedding table, which may serve as the head too.
     Embedding,
-    /// The projections of attention, of all layers.
+    /// The projections of attention and of what stands in its place, of all layers.
     Attention,
     /// The projections of the feed-forward part, of all layers.
     FeedForward,
@@ -28,9 +28,13 @@ impl WeightPart {
             QkvNames::Separate { query, key, value } => [query, key, value, output, gate].contains(&part),
             QkvNames::Fused(all) => [all, output, gate].contains(&part),
         };
+        let in_delta = |part: &str| match names.delta.input {
+            DeltaInputNames::Separate { qkv, gate, b, a } => [qkv, gate, b, a, names.delta.output].contains(&part),
+            DeltaInputNames::ByKeyHead { qkvz, ba } => [qkvz, ba, names.delta.output].contains(&part),
+        };
         let in_layer = name.strip_prefix(names.layers).and_then(|rest| rest.split_once('.'));
         match in_layer {
-            Some((_, part)) if in_attention(part) => WeightPart::Attention,
+            Some((_, part)) if in_attention(part) || in_delta(part) => WeightPart::Attention,
             Some(_) => WeightPart::FeedForward,
             None if name == names.head => WeightPart::Head,
             None => WeightPart::Embedding,

@@ -269,8 +269,11 @@ impl Weights {
         let Some(coded) = quantization.matrix(&Module::new(&self.tensors, &module, shape.0, shape.1))? else {
             return Ok(None);
         };
-        self.parameters += (shape.0 * shape.1) as u64;
-        self.taken.extend(Quantization::parts(&module));
+        let mut is_new = false;
+        for part in Quantization::parts(&module) {
+            is_new |= self.taken.insert(part);
+        }
+        self.parameters += if is_new { (shape.0 * shape.1) as u64 } else { 0 };
         self.decoded += usize::from(!coded.stays_coded());
         Ok(Some(coded))
     }
@@ -283,6 +286,23 @@ impl Weights {
     /// Parts of the bias of the linear layer `name`, `[len]`, in the type it is stored in.
     pub fn bias(&mut self, name: &str, len: usize, parts: &[Range<usize>]) -> Result<Vec<HostVector>> {
         self.small(self.full_name(name, "bias"), len, parts)
+    }
+
+    /// Parts of the parameter `name`, whose tensor has this very name, `[len]`, in the type it is stored in.
+    pub fn parameter(&mut self, name: &str, len: usize, parts: &[Range<usize>]) -> Result<Vec<HostVector>> {
+        self.small(self.module(name), len, parts)
+    }
+
+    /// The weights of the depthwise convolution `name` over `cols` columns. `[cols, taps]`
+    pub fn short_conv(&mut self, name: &str, cols: usize, taps: usize) -> Result<Vec<f32>> {
+        let name = self.full_name(name, "weight");
+        let (bytes, coding) = self.take(name.clone(), &[cols, 1, taps])?;
+        if !coding.is_plain() {
+            let found = format!("{coding}, which only matrices may have");
+            return Err(Error::TensorDtype { name, found });
+        }
+        self.bytes += (cols * taps * size_of::<f32>()) as u64;
+        Ok(HostVector::new(bytes, coding, cols * taps).to_f32())
     }
 
     fn small(&mut self, name: String, len: usize, parts: &[Range<usize>]) -> Result<Vec<HostVector>> {
@@ -404,8 +424,10 @@ impl Weights {
         }
         let coding = supported(&name, tensor.kind)?;
         let bytes = self.tensors.bytes(tensor);
-        self.parameters += shape.iter().product::<usize>() as u64;
-        self.taken.insert(name);
+        // What two parts of a decoder read counts once.
+        if self.taken.insert(name) {
+            self.parameters += shape.iter().product::<usize>() as u64;
+        }
         Ok((bytes, coding))
     }
 }

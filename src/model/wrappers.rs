@@ -2,7 +2,7 @@
 //!
 //! Only the decoder is read: `text_config` describes it, and its tensors have a prefix. Such a model answers text as its decoder alone does.
 
-use crate::families::{gemma3, ministral3, mistral, muse_glimmer, qwen2, qwen3};
+use crate::families::{gemma3, ministral3, mistral, muse_glimmer, qwen2, qwen3, qwen3_5};
 use crate::family::Family;
 use crate::fields::Fields;
 use crate::names::Root;
@@ -96,6 +96,18 @@ pub const WRAPPERS: &[Wrapper] = &[
         is_flat: false,
     },
     Wrapper {
+        class: "Qwen3_5ForConditionalGeneration",
+        models: "Qwen3.5, Qwen3.6 and Qwen3.8, dense, text only",
+        model_type: "qwen3_5",
+        families: &[("qwen3_5_text", &qwen3_5::FAMILY)],
+        decoders: "qwen3_5_text",
+        roots: QWEN_VL_ROOTS,
+        ignored: QWEN3_5_IGNORED,
+        harmless: QWEN_VL_HARMLESS,
+        prepare: with_one_axis,
+        is_flat: false,
+    },
+    Wrapper {
         class: "MuseGlimmerForConditionalGeneration",
         models: "Muse Glimmer, text only",
         model_type: "muse_glimmer",
@@ -126,6 +138,8 @@ fn tied_by_the_whole(decoder: &mut Map<String, Value>, whole: Fields) {
 const QWEN_VL_ROOTS: &[Root] = &[Root { body: "model.language_model.", head: "" }, Root { body: "model.", head: "" }];
 
 const QWEN_VL_IGNORED: &[&str] = &["visual.", "model.visual."];
+
+const QWEN3_5_IGNORED: &[&str] = &["visual.", "model.visual.", "mtp.", "model.mtp."];
 
 const QWEN_VL_HARMLESS: &[&str] = &[
     "vision_config",

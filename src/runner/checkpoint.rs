@@ -83,7 +83,7 @@ impl Checkpoint {
     pub fn frame_bytes(&self) -> usize {
         let (limits, vocab_size) = (self.limits, self.model.spec.vocab);
         let batch = BatchBounds { limits, num_blocks: usize::MAX, vocab_size, depth: 1 }.max_bytes();
-        let block = self.model.spec.kv_shape(limits.block_size, self.kv_format).block_bytes();
+        let block = self.model.spec.kv_layout(limits.block_size, self.kv_format).block_bytes();
         batch.max(2 * SENT_BYTES.max(block)).min(u32::MAX as usize)
     }
 }

@@ -15,7 +15,7 @@ use compute::cuda::{
     ContextGuard, Cuda, FreeBefore, Member, Peers, Transport, UniqueId, check_ordinal, check_rotary, device_count,
     nccl_version,
 };
-use compute::{KvShape, Rounding};
+use compute::{KvLayout, Rounding};
 use formats::source::Source;
 use model::shard::{Sharding, Sums};
 use model::spec::DecoderSpec;
@@ -242,8 +242,9 @@ fn open_rank(
     progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
 ) -> Result<(PassRunner<Cuda>, ModelInfo)> {
     let dtype = checkpoint.weights.dtype();
-    let open_backend = |spec: &DecoderSpec, sharding: &Sharding, kv_shape: &KvShape| {
-        spec.ropes.iter().try_for_each(|rope| check_rotary(rope.rotary(kv_shape.head_dim)))?;
+    let open_backend = |spec: &DecoderSpec, sharding: &Sharding, kv_layout: &KvLayout| {
+        let mut ropes = spec.ropes.iter().enumerate();
+        ropes.try_for_each(|(index, rope)| check_rotary(rope.rotary(spec.rope_head_dim(index))))?;
         if let Some(member) = member.as_ref().filter(|_| seat.group().is_some()) {
             check_own(member, index, seat)?;
         }
@@ -251,11 +252,22 @@ fn open_rank(
             Some(member) => Cuda::open_member(member, dtype)?,
             None => Cuda::open(index, dtype)?,
         };
-        cuda.check_heads(kv_shape, sharding.own_heads().len())?;
+        cuda.check_cache(kv_layout)?;
+        let kinds = kv_layout.kinds();
+        let layers = spec.attentions().zip(spec.kv_layers()).map(|(attention, kv_layer)| {
+            let heads = sharding.heads(attention.scores.heads, attention.kv_heads).own_heads().len();
+            let shape = kv_layout.layer(kv_layer);
+            let kind = kinds.iter().position(|kind| *kind == shape).expect("kinds are those of layers");
+            (heads, kind, attention.scores.window)
+        });
+        let layers: Vec<_> = layers.collect();
+        layers.iter().try_for_each(|&(heads, kind, _)| cuda.check_heads(&kinds[kind], heads))?;
         cuda.set_free_before(free);
         cuda.set_rounding(config.rounding);
-        cuda.set_windows(spec.windows());
-        cuda.set_query_heads(sharding.own_heads().len());
+        cuda.set_layer_windows(layers.iter().map(|&(_, kind, window)| (kind, window)));
+        if let Some(&(heads, ..)) = layers.first().filter(|(heads, ..)| layers.iter().all(|layer| layer.0 == *heads)) {
+            cuda.set_query_heads(heads);
+        }
         cuda.set_shared_prefixes(switches.shared_prefixes);
         Ok(cuda)
     };

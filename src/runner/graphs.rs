@@ -10,9 +10,9 @@
 
 use base::error::{Result, room};
 use base::log::{Level, log};
-use compute::batch::{Batch, BatchLimits, Sampling};
+use compute::batch::{Batch, BatchLimits, NO_STATE, Sampling};
 use compute::{Backend, Recording};
-use model::decoder::Decoder;
+use model::decoder::{Decoder, SequenceMemory};
 
 /// Rows of the largest size that is always captured when the runner opens: programs that decode few sequences step to a deadline.
 const AT_OPENING: usize = 8;
@@ -57,18 +57,18 @@ impl<B: Backend> Graphs<B> {
         when: Capture,
         backend: &mut B,
         decoder: &mut Decoder<B>,
-        cache: &mut B::KvCache,
+        memory: &mut SequenceMemory<B>,
         device_batch: &mut B::DeviceBatch,
         limits: &BatchLimits,
     ) -> Result<Graphs<B>> {
-        let batch = one_token(limits)?;
+        let batch = with_states::<B>(one_token(limits)?, memory);
         let mut by_rows = room(sizes.len(), "graphs", "max_num_seqs")?;
         for &rows in sizes {
             if when == Capture::OnDemand && rows > AT_OPENING {
                 by_rows.push(Size { rows, graph: State::Awaited { failures: 0 } });
                 continue;
             }
-            match capture(backend, decoder, cache, device_batch, &batch, rows)? {
+            match capture(backend, decoder, memory, device_batch, &batch, rows)? {
                 Recording::Graph(graph) => by_rows.push(Size { rows, graph: State::Captured(graph) }),
                 Recording::Refused(error) => return Err(error),
                 Recording::Nothing => break,
@@ -106,20 +106,20 @@ impl<B: Backend> Size<B> {
         &mut self,
         backend: &mut B,
         decoder: &mut Decoder<B>,
-        cache: &mut B::KvCache,
+        memory: &mut SequenceMemory<B>,
         device_batch: &mut B::DeviceBatch,
         batch: &Batch,
     ) -> Result<bool> {
         match &self.graph {
             State::Captured(graph) => {
                 let is_padded = backend.upload_padded(graph, device_batch, batch)?;
-                decoder.begin(backend, cache, device_batch);
+                decoder.begin(backend, memory, device_batch);
                 if is_padded {
                     backend.launch_graph(graph)?;
                 }
                 Ok(is_padded)
             }
-            &State::Awaited { failures } => match capture(backend, decoder, cache, device_batch, batch, self.rows)? {
+            &State::Awaited { failures } => match capture(backend, decoder, memory, device_batch, batch, self.rows)? {
                 Recording::Graph(graph) => {
                     self.graph = State::Captured(graph);
                     Ok(true)
@@ -136,13 +136,13 @@ impl<B: Backend> Size<B> {
                     Ok(true)
                 }
                 Recording::Nothing => {
-                    decoder.begin(backend, cache, device_batch);
+                    decoder.begin(backend, memory, device_batch);
                     Ok(false)
                 }
             },
             State::GivenUp => {
                 backend.upload(device_batch, batch)?;
-                decoder.begin(backend, cache, device_batch);
+                decoder.begin(backend, memory, device_batch);
                 Ok(false)
             }
         }
@@ -153,7 +153,7 @@ impl<B: Backend> Size<B> {
 fn capture<B: Backend>(
     backend: &mut B,
     decoder: &mut Decoder<B>,
-    cache: &mut B::KvCache,
+    memory: &mut SequenceMemory<B>,
     device_batch: &mut B::DeviceBatch,
     batch: &Batch,
     rows: usize,
@@ -162,10 +162,10 @@ fn capture<B: Backend>(
     backend.capture_pass(device_batch, batch, rows, &mut |backend, device_batch| {
         // Copies of blocks belong to this batch, not to the graph.
         if !has_begun {
-            decoder.begin(backend, cache, device_batch);
+            decoder.begin(backend, memory, device_batch);
         }
         has_begun = true;
-        decoder.run_to_logits(backend, cache, device_batch);
+        decoder.run_to_logits(backend, memory, device_batch);
     })
 }
 
@@ -177,6 +177,16 @@ pub fn sizes(max_rows: usize) -> Vec<usize> {
         sizes.push(next.min(max_rows));
     }
     sizes
+}
+
+/// The same batch for a model with recurrent states, of which it reads and writes none.
+pub fn with_states<B: Backend>(mut batch: Batch, memory: &SequenceMemory<B>) -> Batch {
+    if B::state_shape(&memory.states).slots > 0 {
+        batch.state_sources.resize(batch.rows(), NO_STATE);
+        batch.state_slots.resize(batch.rows(), NO_STATE);
+        batch.state_saves.resize(batch.tokens(), NO_STATE);
+    }
+    batch
 }
 
 /// One row that brings one token: what a pass needs to launch every kernel of decoding.

@@ -28,8 +28,8 @@ pub mod wire;
 use base::TokenId;
 use base::error::{Error, Result};
 use base::log::{Level, log};
-use compute::KvShape;
-use compute::batch::{Batch, BatchLimits, BlockId, Sampled};
+use compute::KvLayout;
+use compute::batch::{Batch, BatchLimits, BlockId, Sampled, StateSlot};
 pub use compute::{KvCacheDtype, Rounding, SharedPrefixes};
 use follower::Follower;
 pub use formats::source;
@@ -92,6 +92,18 @@ pub trait Runner: Send {
 
     /// Sets the keys and values of blocks that nobody reads, after what the passes in flight may write to them. The same form.
     fn write_blocks(&mut self, blocks: &[BlockId], from: &[u8]) -> Result<()>;
+
+    /// Copies the recurrent state in a slot that no pass writes that has not been collected. `[StateInfo::bytes]`
+    fn read_state(&mut self, slot: StateSlot, to: &mut [u8]) -> Result<()> {
+        let _ = (slot, to);
+        unreachable!("the model keeps no recurrent state");
+    }
+
+    /// Sets the recurrent state in a slot that nobody reads, after what the passes in flight may write to it. The same form.
+    fn write_state(&mut self, slot: StateSlot, from: &[u8]) -> Result<()> {
+        let _ = (slot, from);
+        unreachable!("the model keeps no recurrent state");
+    }
 
     /// Gives memory of the blocks that `unused` names back to the system, once the passes in flight do not read them any more; returns the
     /// bytes. 0: nothing has changed. Otherwise all these blocks have lost what they held. `[blocks]`
@@ -184,6 +196,17 @@ pub struct Loaded {
     pub info: ModelInfo,
 }
 
+/// The recurrent states of a model. All are 0 where it keeps none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StateInfo {
+    /// States that there is memory for: one per sequence that runs, and checkpoints of cached prefixes.
+    pub slots: usize,
+    /// Bytes of one, in all ranks.
+    pub bytes: usize,
+    /// Tokens after which a state is kept as a checkpoint, besides the one at the end of a prompt.
+    pub interval: usize,
+}
+
 /// Facts about a loaded model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelInfo {
@@ -214,7 +237,9 @@ pub struct ModelInfo {
     /// The largest batch, by which all buffers are sized.
     pub limits: BatchLimits,
     /// Form of the KV cache, that of all ranks together.
-    pub kv_shape: KvShape,
+    pub kv_layout: KvLayout,
+    /// Its recurrent states.
+    pub states: StateInfo,
     /// How many ranks compute the model together.
     pub num_ranks: usize,
     /// Which of the processes that compute it this is.
@@ -231,7 +256,7 @@ impl ModelInfo {
     fn new(
         model: &Description,
         weights: &Weights,
-        kv_shape: &KvShape,
+        kv_layout: &KvLayout,
         blocks: usize,
         limits: BatchLimits,
         device: Device,
@@ -247,11 +272,12 @@ impl ModelInfo {
             eos_tokens: model.eos_tokens.clone(),
             num_parameters: weights.parameters(),
             weight_bytes: weights.bytes(),
-            kv_cache_bytes: blocks as u64 * kv_shape.block_bytes() as u64,
+            kv_cache_bytes: blocks as u64 * kv_layout.block_bytes() as u64,
             num_kv_blocks: blocks,
             gpu_bytes: 0,
             limits,
-            kv_shape: *kv_shape,
+            kv_layout: kv_layout.clone(),
+            states: StateInfo::default(),
             num_ranks: 1,
             process: 0,
             window: spec.window(),

@@ -5,8 +5,10 @@ use crate::options::EngineOptions;
 use base::error::{Error, Result};
 use base::limits::{BLOCK_TABLE_ENTRIES, BLOCK_TOKENS, PASS_TOKENS, RUNNING_SEQUENCES, UNASKED_MODEL_LEN};
 use compute::batch::BatchLimits;
-use compute::{Defaults, DeviceMemory, KvShape};
+use compute::{Defaults, DeviceMemory, KvLayout};
+use model::decoder;
 use model::shard::Sharding;
+use model::spec::DecoderSpec;
 use os::free_bytes;
 use std::fs;
 use std::ops::Range;
@@ -55,7 +57,7 @@ fn check(field: &'static str, value: usize, max: usize, wanted: &'static str) ->
     }
 }
 
-/// Bytes of one block over all layers.
+/// Bytes of one block, or of one recurrent state, over all layers.
 #[derive(Clone, Copy, Debug)]
 pub struct BlockBytes {
     /// Of one rank: the one that has most of it.
@@ -68,12 +70,60 @@ pub struct BlockBytes {
 
 impl BlockBytes {
     /// The blocks of a model whose KV cache is `whole`, of which `own` are the ranks of this process.
-    pub fn new(sharding: &Sharding, own: Range<usize>, whole: &KvShape) -> BlockBytes {
-        let of_rank = |rank| sharding.kv_shape(rank, whole).block_bytes() as u64;
-        let all = (0..sharding.ranks).map(of_rank);
-        let of_process = own.map(of_rank).sum();
+    pub fn new(sharding: &Sharding, own: Range<usize>, whole: &KvLayout) -> BlockBytes {
+        BlockBytes::of_ranks(sharding, own, |rank| sharding.kv_layout(rank, whole).block_bytes() as u64)
+    }
+
+    /// The recurrent states of a model.
+    pub fn of_states(spec: &DecoderSpec, sharding: &Sharding, own: Range<usize>) -> BlockBytes {
+        BlockBytes::of_ranks(sharding, own, |rank| {
+            let sharding = Sharding { rank, ..sharding.clone() };
+            (decoder::state_numbers(spec, &sharding) * size_of::<f32>()) as u64
+        })
+    }
+
+    fn of_ranks(sharding: &Sharding, own: Range<usize>, of_rank: impl Fn(usize) -> u64) -> BlockBytes {
+        let all = (0..sharding.ranks).map(&of_rank);
+        let of_process = own.map(&of_rank).sum();
         BlockBytes { of_rank: all.clone().max().unwrap_or(0), of_process, of_all: all.sum() }
     }
+}
+
+/// What sequences need of a budget.
+#[derive(Clone, Copy, Debug)]
+pub struct Needs {
+    /// A block of keys and values.
+    pub block: BlockBytes,
+    /// A recurrent state; 0 where the model keeps none.
+    pub state: BlockBytes,
+    /// Tokens between checkpoints; `None` where none are kept.
+    pub interval: Option<usize>,
+}
+
+/// What a budget holds, besides a recurrent state for each sequence that may run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Blocks of keys and values.
+    pub blocks: usize,
+    /// Recurrent states of cached prefixes.
+    pub checkpoints: usize,
+}
+
+/// The fraction 1 / `CHECKPOINT_SHARE` of what the states of sequences that run leave goes to checkpoints.
+const CHECKPOINT_SHARE: u64 = 4;
+
+/// How many sequences may run where nobody asked for a number: their recurrent states take at most half of `bytes`.
+pub fn rows_by_default(rows: usize, bytes: u64, state_bytes: u64) -> usize {
+    match state_bytes {
+        0 => rows,
+        _ => rows.min((bytes / 2 / state_bytes) as usize).max(1),
+    }
+}
+
+/// What a share of a device's memory leaves beside the weights, before these are there.
+pub fn roughly(memory: DeviceMemory, share: f32, weights: u64, ranks: usize) -> u64 {
+    let granted = (memory.total as f64 * f64::from(share)) as u64;
+    granted.saturating_sub(memory.total - memory.free).saturating_sub(weights / ranks as u64)
 }
 
 /// What the host has to offer.
@@ -86,23 +136,35 @@ pub struct HostMemory {
     pub table_cols: usize,
 }
 
-/// Blocks on the host that the budget holds. The cache is mapped and not touched, so what is not used costs nothing; the
+/// What the budget holds on the host. The cache is mapped and not touched, so what is not used costs nothing; the
 /// table of rotary positions is touched whole, and comes out of a share as the weights do.
-pub fn host_kv_blocks(
+pub fn host_room(
     budget: KvBudget,
+    limits: &BatchLimits,
+    needs: &Needs,
+    memory: &HostMemory,
+    defaults: &Defaults,
+) -> Result<Room> {
+    let Needs { block, state, interval } = *needs;
+    room_in(budget, limits, [block.of_all, state.of_all], [block.of_process, state.of_process], interval, |share| {
+        host_bytes(share, limits, block, memory, defaults)
+    })
+}
+
+/// Bytes that a share of the host's memory leaves for keys, values and states.
+pub fn host_bytes(
+    share: Option<f32>,
     limits: &BatchLimits,
     block: BlockBytes,
     memory: &HostMemory,
     defaults: &Defaults,
-) -> Result<usize> {
-    blocks_in(budget, limits, block.of_all, block.of_process, |share| {
-        let held = (memory.free.unwrap_or(0) as f64 * f64::from(share.unwrap_or(defaults.memory_share))) as u64;
-        let left = held.saturating_sub(memory.weights);
-        // The table has no more positions than the blocks have slots, of which there are fewer when it is paid for.
-        let slots = left / block.of_process * limits.block_size as u64;
-        let positions = slots.min(limits.model_len as u64);
-        left.saturating_sub(table_bytes(positions, memory.table_cols))
-    })
+) -> u64 {
+    let held = (memory.free.unwrap_or(0) as f64 * f64::from(share.unwrap_or(defaults.memory_share))) as u64;
+    let left = held.saturating_sub(memory.weights);
+    // The table has no more positions than the blocks have slots, of which there are fewer when it is paid for.
+    let slots = left / block.of_process.max(1) * limits.block_size as u64;
+    let positions = slots.min(limits.model_len as u64);
+    left.saturating_sub(table_bytes(positions, memory.table_cols))
 }
 
 /// Refuses a table of rotary positions that memory does not hold.
@@ -132,14 +194,15 @@ pub struct DeviceBudget {
     pub reserved: u64,
 }
 
-/// Blocks that the budget holds on a device with its own memory, once the weights are there.
-pub fn device_kv_blocks(
+/// What the budget holds on a device with its own memory, once the weights are there.
+pub fn device_room(
     budget: &DeviceBudget,
     limits: &BatchLimits,
-    block: BlockBytes,
+    needs: &Needs,
     memory: &DeviceMemory,
     defaults: &Defaults,
-) -> Result<usize> {
+) -> Result<Room> {
+    let Needs { block, state, interval } = *needs;
     let DeviceBudget { kv, bytes, reserved } = *budget;
     let taken = memory.own + reserved;
     if let Some(budget) = bytes.filter(|&budget| budget < taken + block.of_rank) {
@@ -147,18 +210,21 @@ pub fn device_kv_blocks(
         return Err(Error::GpuBudget { budget, parts: "weights, buffers, context and one KV block", needed });
     }
     let left = bytes.map_or(u64::MAX, |budget| budget - taken);
-    let blocks = blocks_in(kv, limits, block.of_all, block.of_rank, |share| {
+    let (of_all, of_rank) = ([block.of_all, state.of_all], [block.of_rank, state.of_rank]);
+    let room = room_in(kv, limits, of_all, of_rank, interval, |share| {
         let granted = (memory.total as f64 * f64::from(share.unwrap_or(defaults.memory_share))) as u64;
         granted.saturating_sub(memory.total - memory.free).saturating_sub(reserved).min(left)
     })?;
     // Only a cache whose size was asked for can be larger.
-    match bytes.filter(|_| blocks as u64 * block.of_rank > left) {
+    let states = if state.of_rank > 0 { (limits.rows + room.checkpoints) as u64 * state.of_rank } else { 0 };
+    let needed = room.blocks as u64 * block.of_rank + states;
+    match bytes.filter(|_| needed > left) {
         Some(budget) => {
-            let needed = taken + blocks as u64 * block.of_rank;
+            let needed = taken + needed;
             let parts = "weights, buffers, context and the KV cache of kv_cache_bytes";
             Err(Error::GpuBudget { budget, parts, needed })
         }
-        None => Ok(blocks),
+        None => Ok(room),
     }
 }
 
@@ -170,26 +236,43 @@ pub fn check_weights(budget: Option<u64>, weights: u64) -> Result<()> {
     }
 }
 
-/// Blocks in the bytes of a budget, of which each block takes `bytes_of_all`, or in what `bytes_of_share` makes of a share, of which
-/// each block takes `bytes_of_one`.
-fn blocks_in(
+/// What the bytes of a budget hold, of which blocks and states take `of_all`, or what `bytes_of_share` makes of a share, of which
+/// they take `of_one`. `[block, state]`
+fn room_in(
     budget: KvBudget,
     limits: &BatchLimits,
-    bytes_of_all: u64,
-    bytes_of_one: u64,
+    of_all: [u64; 2],
+    of_one: [u64; 2],
+    interval: Option<usize>,
     bytes_of_share: impl FnOnce(Option<f32>) -> u64,
-) -> Result<usize> {
+) -> Result<Room> {
     let all_sequences = (limits.rows * limits.table_width()) as u64;
-    let (bytes, block_bytes, useful) = match budget {
-        KvBudget::Bytes(bytes) => (bytes, bytes_of_all, u64::MAX),
-        KvBudget::MemoryShare(share) => (bytes_of_share(Some(share)), bytes_of_one, all_sequences),
-        KvBudget::Default => (bytes_of_share(None), bytes_of_one, all_sequences),
+    let (bytes, [block_bytes, state_bytes], useful) = match budget {
+        KvBudget::Bytes(bytes) => (bytes, of_all, u64::MAX),
+        KvBudget::MemoryShare(share) => (bytes_of_share(Some(share)), of_one, all_sequences),
+        KvBudget::Default => (bytes_of_share(None), of_one, all_sequences),
+    };
+    if bytes < block_bytes {
+        return Err(Error::KvCacheTooSmall { bytes, block_bytes });
+    }
+    let Some(left) = bytes.checked_sub(limits.rows as u64 * state_bytes).filter(|&left| left >= block_bytes) else {
+        let fits = (bytes - block_bytes) / state_bytes.max(1);
+        return Err(Error::StatesTooLarge { bytes, state_bytes, sequences: limits.rows, fits });
+    };
+    let checkpoints = match interval {
+        Some(interval) if state_bytes > 0 => {
+            // As many as prompts of the greatest length can have in all sequences that run.
+            let useful = limits.rows * (limits.model_len / interval + 2);
+            (left / CHECKPOINT_SHARE / state_bytes).min(useful as u64)
+        }
+        _ => 0,
     };
     // A slot, `block * block_size + offset`, is a u32.
     let addressable = u64::from(u32::MAX) / limits.block_size as u64;
-    match (bytes / block_bytes).min(useful).min(addressable) {
-        0 => Err(Error::KvCacheTooSmall { bytes, block_bytes }),
-        blocks => Ok(blocks as usize),
+    let blocks = ((left - checkpoints * state_bytes) / block_bytes).min(useful).min(addressable);
+    match blocks {
+        0 => Ok(Room { blocks: 1, checkpoints: 0 }),
+        blocks => Ok(Room { blocks: blocks as usize, checkpoints: checkpoints as usize }),
     }
 }
 
@@ -232,7 +315,7 @@ mod tests {
     use super::*;
     use crate::Device;
     use compute::cpu::Cpu;
-    use compute::{Backend, KvFormat};
+    use compute::{Backend, KvFormat, KvShape};
     use formats::DType;
 
     const CPU: Defaults = Cpu::DEFAULTS;
@@ -246,9 +329,15 @@ mod tests {
         }
     }
 
-    fn bytes_of(shape: &KvShape) -> BlockBytes {
-        let bytes = shape.block_bytes() as u64;
+    fn bytes_of(layout: &KvLayout) -> BlockBytes {
+        let bytes = layout.block_bytes() as u64;
         BlockBytes { of_rank: bytes, of_process: bytes, of_all: bytes }
+    }
+
+    /// Of a model without recurrent states.
+    fn needs(layout: &KvLayout) -> Needs {
+        let nothing = BlockBytes { of_rank: 0, of_process: 0, of_all: 0 };
+        Needs { block: bytes_of(layout), state: nothing, interval: None }
     }
 
     #[test]
@@ -297,16 +386,19 @@ mod tests {
         assert!(matches!(batch_limits(&config, 1 << 24, &CPU), Err(Error::OutOfMemory { what: "block tables", .. })));
     }
 
-    fn sizes() -> (BatchLimits, KvShape) {
+    fn sizes() -> (BatchLimits, KvLayout) {
         let limits = BatchLimits { tokens: 8, rows: 4, model_len: 60, block_size: 16 };
-        (limits, KvShape { layers: 2, kv_heads: 1, head_dim: 8, block_size: 16, format: KvFormat::Plain(DType::Bf16) })
+        let shape = KvShape { kv_heads: 1, head_dim: 8, block_size: 16, format: KvFormat::Plain(DType::Bf16) };
+        (limits, shape.layers(2))
     }
 
     #[test]
     fn a_budget_in_bytes_is_used_whole() {
         let (limits, shape) = sizes();
         let block = shape.block_bytes() as u64;
-        let blocks = |bytes| blocks_in(KvBudget::Bytes(bytes), &limits, block, block, |_| 0);
+        let blocks = |bytes| {
+            room_in(KvBudget::Bytes(bytes), &limits, [block, 0], [block, 0], None, |_| 0).map(|room| room.blocks)
+        };
         assert_eq!(blocks(10 * block + block / 2).ok(), Some(10));
         assert_eq!(blocks(1000 * block).ok(), Some(1000));
         match blocks(block - 1) {
@@ -320,7 +412,10 @@ mod tests {
     fn a_share_of_memory_takes_no_more_than_is_useful() {
         let (limits, shape) = sizes();
         let block = shape.block_bytes() as u64;
-        let blocks = |left| blocks_in(KvBudget::MemoryShare(0.5), &limits, block, block, move |_| left);
+        let blocks = |left| {
+            room_in(KvBudget::MemoryShare(0.5), &limits, [block, 0], [block, 0], None, move |_| left)
+                .map(|room| room.blocks)
+        };
         assert_eq!(blocks(7 * block).ok(), Some(7));
         assert_eq!(blocks(2000 * block).ok(), Some(16), "4 rows of 4 blocks");
         assert!(matches!(blocks(0), Err(Error::KvCacheTooSmall { bytes: 0, .. })));
@@ -330,15 +425,15 @@ mod tests {
     fn on_the_host_the_weights_are_paid_for_first() {
         let (limits, shape) = sizes();
         let blocks = |free, weights| {
-            host_kv_blocks(
+            host_room(
                 KvBudget::MemoryShare(1.0),
                 &limits,
-                bytes_of(&shape),
-                &HostMemory { free: Some(free), weights, table_cols: shape.head_dim },
+                &needs(&shape),
+                &HostMemory { free: Some(free), weights, table_cols: shape.layers[0].head_dim },
                 &CPU,
             )
         };
-        assert_eq!(blocks(1 << 30, 0).ok(), Some(16));
+        assert_eq!(blocks(1 << 30, 0).map(|room| room.blocks).ok(), Some(16));
         assert!(matches!(blocks(1 << 30, u64::MAX), Err(Error::KvCacheTooSmall { bytes: 0, .. })));
     }
 
@@ -349,14 +444,15 @@ mod tests {
         let block = shape.block_bytes() as u64;
         assert_eq!(block, 1024);
         let blocks = |free: u64, budget| {
-            host_kv_blocks(
+            host_room(
                 budget,
                 &limits,
-                bytes_of(&shape),
-                &HostMemory { free: Some(free), weights: 0, table_cols: shape.head_dim },
+                &needs(&shape),
+                &HostMemory { free: Some(free), weights: 0, table_cols: shape.layers[0].head_dim },
                 &CPU,
             )
             .unwrap()
+            .blocks
         };
         // 100 blocks have 1600 slots, whose positions take 32 bytes each.
         assert_eq!(blocks(100 * block, KvBudget::MemoryShare(1.0)), 50);
@@ -388,7 +484,7 @@ mod tests {
             let memory = DeviceMemory { free: (20 - held) * block, total: 20 * block, own: 0 };
             let defaults = Defaults { memory_share: 0.9, ..CPU };
             let budget = DeviceBudget { kv: budget, bytes: None, reserved: reserved * block };
-            device_kv_blocks(&budget, &limits, bytes_of(&shape), &memory, &defaults).ok()
+            device_room(&budget, &limits, &needs(&shape), &memory, &defaults).map(|room| room.blocks).ok()
         };
         assert_eq!(blocks(KvBudget::MemoryShare(0.5), 3, 2), Some(5));
         assert_eq!(blocks(KvBudget::Default, 3, 2), Some(12), "a little less than 0.9 of 20, less 5");
@@ -403,7 +499,7 @@ mod tests {
             let memory = DeviceMemory { free: 12 * block, total: 20 * block, own: 3 * block };
             let defaults = Defaults { memory_share: 1.0, ..CPU };
             let budget = DeviceBudget { kv, bytes: Some(budget), reserved: 2 * block };
-            device_kv_blocks(&budget, &limits, bytes_of(&shape), &memory, &defaults)
+            device_room(&budget, &limits, &needs(&shape), &memory, &defaults).map(|room| room.blocks)
         };
         assert_eq!(blocks(KvBudget::Default, 9 * block).ok(), Some(4), "9 less 3 and 2");
         assert_eq!(blocks(KvBudget::Default, 100 * block).ok(), Some(10), "no more than is free");
@@ -441,5 +537,23 @@ mod tests {
     #[test]
     fn this_machine_says_how_much_memory_is_free() {
         assert!(free_host_bytes() > Some(0));
+    }
+
+    #[test]
+    fn states_of_sequences_that_run_come_first_and_checkpoints_take_a_part_of_the_rest() {
+        let limits = BatchLimits { tokens: 8, rows: 4, model_len: 60, block_size: 16 };
+        let room = |bytes, interval| room_in(KvBudget::Bytes(bytes), &limits, [10, 100], [10, 100], interval, |_| 0);
+        assert_eq!(room(2000, Some(20)).unwrap(), Room { blocks: 120, checkpoints: 4 });
+        assert_eq!(room(2000, None).unwrap(), Room { blocks: 160, checkpoints: 0 });
+        // 5 for each of 4 prompts of at most 60 tokens.
+        assert_eq!(room(100_000, Some(20)).unwrap(), Room { blocks: 9760, checkpoints: 20 });
+        match room(350, Some(20)) {
+            Err(Error::StatesTooLarge { bytes: 350, state_bytes: 100, sequences: 4, fits: 3 }) => (),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(
+            [(64, 0), (64, 100), (3, 100), (64, 1 << 20)].map(|(rows, state)| rows_by_default(rows, 1000, state)),
+            [64, 5, 3, 1]
+        );
     }
 }

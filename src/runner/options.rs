@@ -65,7 +65,13 @@ pub struct EngineOptions {
     pub on_load: OnLoad,
     /// Most bytes of a GPU that the engine takes, everything included; `None` is no such limit.
     pub gpu_memory_bytes: Option<u64>,
+    /// Tokens after which a recurrent state is kept for later requests to continue from, besides the one at the end of a prompt; `None` is
+    /// [`STATE_INTERVAL`].
+    pub state_interval: Option<usize>,
 }
+
+/// Tokens between checkpoints of recurrent state, where nobody says otherwise.
+pub const STATE_INTERVAL: usize = 1024;
 
 /// How long another rank or process may be silent, where nobody says otherwise.
 pub const PEER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -98,6 +104,7 @@ impl EngineOptions {
             kv_cache_dtype: KvCacheDtype::Auto,
             on_load: OnLoad::None,
             gpu_memory_bytes: None,
+            state_interval: None,
         }
     }
 }
@@ -132,7 +139,8 @@ impl EngineOptions {
     ///
     /// [`Error::Option`] names the field.
     pub fn check(&self) -> Result<()> {
-        let counts: [(_, _, RangeInclusive<usize>, _); 6] = [
+        let counts: [(_, _, RangeInclusive<usize>, _); 7] = [
+            ("state_checkpoint_interval", self.state_interval, 1..=MODEL_LEN, "from 1 to 268435456, or 0 for 1024"),
             ("num_threads", self.num_threads, 1..=THREADS, "from 1 to 4096, or 0 for all cores"),
             // One token of prompt and one of completion.
             ("max_model_len", self.max_model_len, 2..=MODEL_LEN, "from 2 to 268435456, or 0 for the model's own"),
@@ -156,6 +164,11 @@ impl EngineOptions {
             return Err(refusal("memory_utilization", share, "above 0 and at most 1"));
         }
         self.check_ranks()
+    }
+
+    /// Tokens between checkpoints of recurrent state.
+    pub fn state_interval(&self) -> usize {
+        self.state_interval.unwrap_or(STATE_INTERVAL)
     }
 
     /// Memory for the KV cache.

@@ -17,8 +17,8 @@ use super::wire::BatchBounds;
 use super::{ModelInfo, Runner};
 use base::error::{Error, Result, filled};
 use compute::batch::{Batch, BatchLimits, BlockId, Sampled};
-use compute::{Backend, KvShape};
-use model::shard::Sharding;
+use compute::{Backend, KvLayout};
+use model::shard::{Sharding, first_with_kv_head};
 use os::lock::{Condvar, Mutex};
 use os::thread::{STACK_BYTES, spawn};
 use std::collections::VecDeque;
@@ -48,7 +48,7 @@ pub struct ParallelRunner<B: Backend + 'static> {
     others: Vec<Other>,
     seat: Seat,
     sharding: Sharding,
-    kv_shape: KvShape,
+    kv_layout: KvLayout,
     /// Batches that the other ranks copy from. One that only this runner holds is free.
     batches: [Arc<Batch>; BATCHES],
     /// Tells other processes what to compute, where this one leads several.
@@ -151,8 +151,8 @@ impl<B: Backend + 'static> ParallelRunner<B> {
                 return Err(error);
             }
         };
-        let (sharding, kv_shape) = (first.sharding().clone(), info.kv_shape);
-        Ok((ParallelRunner { first, others, seat: seat.clone(), sharding, kv_shape, batches, leader }, info))
+        let (sharding, kv_layout) = (first.sharding().clone(), info.kv_layout.clone());
+        Ok((ParallelRunner { first, others, seat: seat.clone(), sharding, kv_layout, batches, leader }, info))
     }
 
     /// Bytes of one block over all ranks.
@@ -226,29 +226,30 @@ impl<B: Backend + 'static> ParallelRunner<B> {
         }
     }
 
-    /// Bytes of one KV head of a block in a layer, keys and values.
-    fn head_bytes(&self) -> usize {
-        self.kv_shape.head_bytes()
-    }
-
-    /// Calls `copy(place in the bytes of all ranks, place in those of rank `rank`, length)` for each run of heads that `rank` has.
+    /// Calls `copy(place in the bytes of all ranks, place in those of rank `rank`, length)` for each head that `rank` has and that `heads`
+    /// takes, of which it is told the KV heads of each rank and the head.
     fn for_heads(
         &self,
         rank: usize,
         blocks: usize,
-        heads: impl Fn(usize) -> bool,
+        heads: impl Fn(&[Range<usize>], usize) -> bool,
         mut copy: impl FnMut(usize, usize, usize),
     ) {
-        let (own, len) = (&self.sharding.kv_heads[rank], self.head_bytes());
-        for layer in 0..blocks * self.kv_shape.layers {
-            for (index, head) in own.clone().enumerate().filter(|&(_, head)| heads(head)) {
-                copy((layer * self.kv_shape.kv_heads + head) * len, (layer * own.len() + index) * len, len);
+        let layers = self.kv_layout.shapes().map(|shape| (shape, self.sharding.kv_heads(shape.kv_heads)));
+        let layers: Vec<_> = layers.collect();
+        let (mut all, mut at) = (0, 0);
+        for (shape, shares) in (0..blocks).flat_map(|_| &layers) {
+            let (own, len) = (&shares[rank], shape.head_bytes());
+            for (index, head) in own.clone().enumerate().filter(|&(_, head)| heads(shares, head)) {
+                copy(all + head * len, at + index * len, len);
             }
+            all += shape.kv_heads * len;
+            at += own.len() * len;
         }
     }
 
     fn block_bytes(&self, rank: usize) -> usize {
-        self.sharding.kv_shape(rank, &self.kv_shape).block_bytes()
+        self.sharding.kv_layout(rank, &self.kv_layout).block_bytes()
     }
 }
 
@@ -310,7 +311,7 @@ impl<B: Backend + 'static> Runner for ParallelRunner<B> {
         if self.seat.process() > 0 {
             return self.read_own(blocks, to);
         }
-        let (all, own) = (self.kv_shape.block_bytes(), self.own());
+        let (all, own) = (self.kv_layout.block_bytes(), self.own());
         for (blocks, to) in self.sent(blocks).zip(to.chunks_mut(self.blocks_at_once() * all)) {
             if let Some(leader) = &mut self.leader {
                 leader.read(blocks)?;
@@ -335,7 +336,7 @@ impl<B: Backend + 'static> Runner for ParallelRunner<B> {
         if self.leader.is_some() {
             self.finish()?;
         }
-        let (all, own) = (self.kv_shape.block_bytes(), self.own());
+        let (all, own) = (self.kv_layout.block_bytes(), self.own());
         for (blocks, from) in self.sent(blocks).zip(from.chunks(self.blocks_at_once() * all)) {
             for (at, ranks) in self.others_ranks().enumerate() {
                 let bytes = self.heads(ranks, blocks.len(), from)?;
@@ -354,7 +355,7 @@ impl<B: Backend + 'static> Runner for ParallelRunner<B> {
 
     /// All ranks use the same blocks.
     fn kv_bytes_mapped(&self) -> u64 {
-        let (own, all) = (self.first.kv_shape().block_bytes() as u64, self.ranks_block_bytes());
+        let (own, all) = (self.first.kv_layout().block_bytes() as u64, self.ranks_block_bytes());
         self.first.kv_bytes_mapped() / own * all
     }
 }
@@ -370,8 +371,8 @@ impl<B: Backend + 'static> ParallelRunner<B> {
     /// Blocks that are read or written at once: all, unless other processes are asked.
     fn blocks_at_once(&self) -> usize {
         match self.leader {
-            Some(_) => (SENT_BYTES / self.kv_shape.block_bytes()).max(1),
-            None => usize::MAX / self.kv_shape.block_bytes(),
+            Some(_) => (SENT_BYTES / self.kv_layout.block_bytes()).max(1),
+            None => usize::MAX / self.kv_layout.block_bytes(),
         }
     }
 
@@ -424,7 +425,7 @@ impl<B: Backend + 'static> ParallelRunner<B> {
     fn place_heads(&self, ranks: Range<usize>, blocks: usize, mut bytes: &[u8], to: &mut [u8]) {
         for rank in ranks {
             let (own, after) = bytes.split_at(blocks * self.block_bytes(rank));
-            let is_first = |head| self.sharding.first_with_kv_head(head) == rank;
+            let is_first = |shares: &[Range<usize>], head| first_with_kv_head(shares, head) == rank;
             self.for_heads(rank, blocks, is_first, |all, at, len| {
                 to[all..all + len].copy_from_slice(&own[at..at + len]);
             });
@@ -439,7 +440,7 @@ impl<B: Backend + 'static> ParallelRunner<B> {
         for rank in ranks {
             let own = rest.split_off_mut(..blocks * self.block_bytes(rank)).expect("room for each rank");
             let copy = |all: usize, at: usize, len: usize| own[at..at + len].copy_from_slice(&from[all..all + len]);
-            self.for_heads(rank, blocks, |_| true, copy);
+            self.for_heads(rank, blocks, |_, _| true, copy);
         }
         Ok(bytes)
     }
@@ -537,7 +538,7 @@ fn serve<B: Backend>(runner: &mut PassRunner<B>, orders: &Orders) -> Result<()> 
                 }
             }
             Order::Read { blocks, answer } => {
-                let mut bytes = buffer(blocks.len() * runner.kv_shape().block_bytes())?;
+                let mut bytes = buffer(blocks.len() * runner.kv_layout().block_bytes())?;
                 runner.read_blocks(&blocks, &mut bytes)?;
                 // The caller has given up if nobody takes it.
                 let _ = answer.send(bytes);

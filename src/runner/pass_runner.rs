@@ -9,13 +9,13 @@
 use super::checkpoint::Checkpoint;
 use super::graphs::{self, Capture, Graphs};
 use super::meeting::Seat;
-use super::options::EngineOptions;
-use super::{Device, Launching, ModelInfo, Runner, Switches, memory};
-use base::error::Result;
+use super::options::{EngineOptions, PrefixCache};
+use super::{Device, KvBudget, Launching, ModelInfo, Runner, StateInfo, Switches, memory};
+use base::error::{Error, Result};
 use base::log::{Level, log};
-use compute::batch::{Batch, BatchLimits, BlockId, Sampled};
-use compute::{Backend, KvShape, Rounding, Tensor};
-use model::decoder::{Decoder, Stage};
+use compute::batch::{Batch, BatchLimits, BlockId, Sampled, StateSlot};
+use compute::{Backend, KvLayout, Rounding, StateShape, Tensor};
+use model::decoder::{self, Decoder, SequenceMemory, Stage};
 use model::shard::{Sharding, Sums};
 use model::spec::DecoderSpec;
 use model::weight_summary::WeightPart;
@@ -28,7 +28,7 @@ pub struct PassRunner<B: Backend> {
     pub(super) graphs: Graphs<B>,
     pub(super) backend: B,
     decoder: Decoder<B>,
-    cache: B::KvCache,
+    memory: SequenceMemory<B>,
     passes: Vec<Pass<B>>,
     submitted: usize,
     collected: usize,
@@ -72,7 +72,7 @@ impl<B: Backend> PassRunner<B> {
         config: &EngineOptions,
         device: Device,
         seat: &Seat,
-        open_backend: impl FnOnce(&DecoderSpec, &Sharding, &KvShape) -> Result<B>,
+        open_backend: impl FnOnce(&DecoderSpec, &Sharding, &KvLayout) -> Result<B>,
         progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
     ) -> Result<(PassRunner<B>, ModelInfo)> {
         let Checkpoint { model, limits, free, kv_format, mut weights } = checkpoint;
@@ -83,27 +83,61 @@ impl<B: Backend> PassRunner<B> {
         };
         let sums = switches.sums.unwrap_or(sums);
         let sharding = Sharding::new(spec, seat.rank, seat.ranks, sums)?;
-        let whole_shape = spec.kv_shape(limits.block_size, kv_format);
-        let kv_shape = sharding.kv_shape(seat.rank, &whole_shape);
-        let block_bytes = memory::BlockBytes::new(&sharding, seat.own(), &whole_shape);
-        let mut backend = open_backend(spec, &sharding, &kv_shape)?;
+        let whole_layout = spec.kv_layout(limits.block_size, kv_format);
+        let kv_layout = sharding.kv_layout(seat.rank, &whole_layout);
+        let block_bytes = memory::BlockBytes::new(&sharding, seat.own(), &whole_layout);
+        let state_bytes = memory::BlockBytes::of_states(spec, &sharding, seat.own());
+        let interval = (config.prefix_cache == PrefixCache::On).then(|| config.state_interval());
+        let needs = memory::Needs { block: block_bytes, state: state_bytes, interval };
+        let state = StateShape { numbers: decoder::state_numbers(spec, &sharding), slots: 0 };
+        if state.numbers > 0 && config.processes.is_some() {
+            let what = "a model with recurrent layers in several processes: set num_processes to 1".to_owned();
+            return Err(Error::Unsupported { what });
+        }
+        let mut backend = open_backend(spec, &sharding, &kv_layout)?;
         let host = memory::HostMemory { free, weights: weights.total_bytes(), table_cols: spec.numbers_per_position() };
 
+        let limits = match config.max_num_seqs {
+            Some(_) => limits,
+            // What is left for a share is known only roughly before the weights are there.
+            None => {
+                let bytes = match (config.kv_budget(), backend.device_memory()?) {
+                    (KvBudget::Bytes(bytes), _) => bytes * state_bytes.of_rank / state_bytes.of_all.max(1),
+                    (KvBudget::MemoryShare(share), Some(memory)) => {
+                        memory::roughly(memory, share, host.weights, seat.ranks)
+                    }
+                    (KvBudget::Default, Some(memory)) => {
+                        memory::roughly(memory, B::DEFAULTS.memory_share, host.weights, seat.ranks)
+                    }
+                    (KvBudget::MemoryShare(share), None) => {
+                        memory::host_bytes(Some(share), &limits, block_bytes, &host, &B::DEFAULTS)
+                    }
+                    (KvBudget::Default, None) => memory::host_bytes(None, &limits, block_bytes, &host, &B::DEFAULTS),
+                };
+                let rows = memory::rows_by_default(limits.rows, bytes, state_bytes.of_rank);
+                BatchLimits {
+                    rows: seat.agree(rows as u64)?.into_iter().min().map_or(rows, |rows| rows as usize),
+                    ..limits
+                }
+            }
+        };
+
         // Cheap refusals come before the long part: a cache or a table that does not fit is known before any weight is read.
-        let host_blocks = match backend.device_memory()? {
-            None => Some(memory::host_kv_blocks(config.kv_budget(), &limits, block_bytes, &host, &B::DEFAULTS)?),
+        let host_room = match backend.device_memory()? {
+            None => Some(memory::host_room(config.kv_budget(), &limits, &needs, &host, &B::DEFAULTS)?),
             Some(_) => {
                 memory::check_weights(config.gpu_memory_bytes, host.weights / seat.ranks as u64)?;
                 None
             }
         };
-        let positions = host_blocks.map_or(limits.model_len, |blocks| limits.model_len.min(blocks * limits.block_size));
+        let positions =
+            host_room.map_or(limits.model_len, |room| limits.model_len.min(room.blocks * limits.block_size));
         memory::check_table(positions, &host)?;
 
         // Weights that are copied to a device are read by the copy, and each rank brings a share of them into memory. Weights that stay
         // where they are, which the first pass reads, are brought by one rank for all.
         let begun = Instant::now();
-        if host_blocks.is_none() {
+        if host_room.is_none() {
             let own = seat.own();
             weights.warm(seat.rank - own.start, own.len(), progress)?;
         }
@@ -126,27 +160,31 @@ impl<B: Backend> PassRunner<B> {
         }
         let met = Instant::now();
         let mut graph_bytes = 0;
-        let blocks = match host_blocks {
-            Some(blocks) => blocks,
+        let memory::Room { blocks, checkpoints } = match host_room {
+            Some(room) => room,
             None => {
-                let mut provisional = backend.kv_cache(&kv_shape, 1)?;
+                let states = backend.states(&StateShape { slots: state.numbers.min(1), ..state })?;
+                let mut provisional = SequenceMemory { cache: backend.kv_cache(&kv_layout, 1)?, states };
                 graph_bytes = warm_up(&sizes, &mut backend, &mut decoder, &mut provisional, &mut batches[0], &limits)?;
                 drop(provisional);
                 let reserved = memory::SPARE_BYTES + sizes.len() as u64 * graph_bytes;
                 let memory = backend.device_memory()?.unwrap_or_default();
                 let budget = memory::DeviceBudget { kv: config.kv_budget(), bytes: config.gpu_memory_bytes, reserved };
-                memory::device_kv_blocks(&budget, &limits, block_bytes, &memory, &B::DEFAULTS)?
+                memory::device_room(&budget, &limits, &needs, &memory, &B::DEFAULTS)?
             }
         };
         let blocks = seat.agree(blocks as u64)?.into_iter().min().map_or(0, |blocks| blocks as usize);
-        let mut cache = backend.kv_cache(&kv_shape, blocks)?;
+        let checkpoints = seat.agree(checkpoints as u64)?.into_iter().min().map_or(0, |states| states as usize);
+        let slots = if state.numbers > 0 { limits.rows + checkpoints } else { 0 };
+        let states = backend.states(&StateShape { slots, ..state })?;
+        let mut memory = SequenceMemory { cache: backend.kv_cache(&kv_layout, blocks)?, states };
         seat.agree(0)?;
         let warmed_up = Instant::now();
         // Ranks wait for each other to capture, which a pass does not.
         let at_opening = seat.ranks > 1 || sizes.last().is_some_and(|&largest| backend.records_at_opening(largest));
         let when = if at_opening { Capture::Now } else { Capture::OnDemand };
-        let graphs = Graphs::new(&sizes, when, &mut backend, &mut decoder, &mut cache, &mut batches[0], &limits)?;
-        if host_blocks.is_some() && seat.is_first() {
+        let graphs = Graphs::new(&sizes, when, &mut backend, &mut decoder, &mut memory, &mut batches[0], &limits)?;
+        if host_room.is_some() && seat.is_first() {
             weights.warm(0, 1, progress)?;
         }
         let own_bytes = backend.device_memory()?.map_or(0, |memory| memory.own) + graphs.awaited() as u64 * graph_bytes;
@@ -166,13 +204,14 @@ impl<B: Backend> PassRunner<B> {
             ),
         );
 
-        let info = ModelInfo::new(&model, &weights, &whole_shape, blocks, limits, device);
+        let info = ModelInfo::new(&model, &weights, &whole_layout, blocks, limits, device);
         let mut parts = info.parts;
         parts.iter_mut().zip(part_bytes).for_each(|((_, bytes), of_all)| *bytes = of_all);
         let info = ModelInfo {
             parts,
             weight_bytes,
-            kv_cache_bytes: blocks as u64 * block_bytes.of_all,
+            kv_cache_bytes: blocks as u64 * block_bytes.of_all + slots as u64 * needs.state.of_all,
+            states: StateInfo { slots, bytes: needs.state.of_all as usize, interval: config.state_interval() },
             gpu_bytes,
             num_ranks: seat.ranks,
             process: seat.process(),
@@ -180,7 +219,7 @@ impl<B: Backend> PassRunner<B> {
         };
         let passes = batches.into_iter().map(Pass::new).collect();
         let (submitted, collected, pass_time, context) = (0, 0, Duration::ZERO, None);
-        let runner = PassRunner { graphs, backend, decoder, cache, passes, submitted, collected, pass_time, context };
+        let runner = PassRunner { graphs, backend, decoder, memory, passes, submitted, collected, pass_time, context };
         Ok((runner, info))
     }
 
@@ -190,8 +229,8 @@ impl<B: Backend> PassRunner<B> {
     }
 
     /// The KV cache of this rank.
-    pub fn kv_shape(&self) -> KvShape {
-        B::kv_shape(&self.cache)
+    pub fn kv_layout(&self) -> &KvLayout {
+        B::kv_layout(&self.memory.cache)
     }
 
     /// As [`Backend::abandon`].
@@ -206,9 +245,9 @@ impl<B: Backend> PassRunner<B> {
     /// As [`collect`](Runner::collect).
     pub fn finish(&mut self) -> Result<()> {
         let _context = self.backend.enter()?;
-        let PassRunner { backend, decoder, cache, passes, .. } = self;
+        let PassRunner { backend, decoder, memory, passes, .. } = self;
         (self.collected..self.submitted)
-            .try_for_each(|pass| passes[pass % B::DEPTH].run(backend, decoder, cache, None).map(drop))
+            .try_for_each(|pass| passes[pass % B::DEPTH].run(backend, decoder, memory, None).map(drop))
     }
 
     /// The logits of the last pass that sampled, once it was collected. `[samples, vocab]`, where the samples of a pass that was a
@@ -224,15 +263,15 @@ fn warm_up<B: Backend>(
     sizes: &[usize],
     backend: &mut B,
     decoder: &mut Decoder<B>,
-    cache: &mut B::KvCache,
+    memory: &mut SequenceMemory<B>,
     batch: &mut B::DeviceBatch,
     limits: &BatchLimits,
 ) -> Result<u64> {
-    backend.upload(batch, &graphs::largest_batch(limits)?)?;
-    decoder.begin(backend, cache, batch);
+    backend.upload(batch, &graphs::with_states::<B>(graphs::largest_batch(limits)?, memory))?;
+    decoder.begin(backend, memory, batch);
     let mut next = Some(decoder.first());
     while let Some(stage) = next {
-        decoder.run(backend, cache, batch, stage);
+        decoder.run(backend, memory, batch, stage);
         next = decoder.after(stage, batch);
     }
     backend.finish(batch)?;
@@ -240,7 +279,7 @@ fn warm_up<B: Backend>(
     let Some(&largest) = sizes.last() else { return Ok(0) };
     let free_bytes = |backend: &B| backend.device_memory().map(|memory| memory.unwrap_or_default().free);
     let before = free_bytes(backend)?;
-    let one = Graphs::new(&[largest], Capture::Now, backend, decoder, cache, batch, limits)?;
+    let one = Graphs::new(&[largest], Capture::Now, backend, decoder, memory, batch, limits)?;
     let after = free_bytes(backend)?;
     drop(one);
     Ok(before.saturating_sub(after))
@@ -257,14 +296,14 @@ impl<B: Backend> Runner for PassRunner<B> {
         let _context = self.backend.enter()?;
         assert!(self.submitted - self.collected < B::DEPTH, "{} passes are in flight", B::DEPTH);
         let begun = Instant::now();
-        let PassRunner { graphs, backend, decoder, cache, passes, .. } = self;
+        let PassRunner { graphs, backend, decoder, memory, passes, .. } = self;
         let pass = &mut passes[self.submitted % B::DEPTH];
-        backend.commit_blocks(cache, batch)?;
+        backend.commit_blocks(&mut memory.cache, batch)?;
         let has_logits = match graphs.serving(batch) {
-            Some(size) => size.launch(backend, decoder, cache, &mut pass.batch, batch)?,
+            Some(size) => size.launch(backend, decoder, memory, &mut pass.batch, batch)?,
             None => {
                 backend.upload(&mut pass.batch, batch)?;
-                decoder.begin(backend, cache, &pass.batch);
+                decoder.begin(backend, memory, &pass.batch);
                 false
             }
         };
@@ -275,7 +314,7 @@ impl<B: Backend> Runner for PassRunner<B> {
         };
         (pass.next, pass.costs, pass.spent) = (next, StageCosts::default(), begun.elapsed());
         if B::DEPTH > 1 {
-            pass.run(backend, decoder, cache, None)?;
+            pass.run(backend, decoder, memory, None)?;
         }
         self.submitted += 1;
         Ok(())
@@ -284,9 +323,9 @@ impl<B: Backend> Runner for PassRunner<B> {
     fn collect(&mut self, deadline: Option<Instant>) -> Result<Option<Sampled<'_>>> {
         let _context = self.backend.enter()?;
         assert!(self.collected < self.submitted, "a pass is in flight");
-        let PassRunner { backend, decoder, cache, passes, .. } = self;
+        let PassRunner { backend, decoder, memory, passes, .. } = self;
         let pass = &mut passes[self.collected % B::DEPTH];
-        if !pass.run(backend, decoder, cache, deadline)? || !backend.poll(&mut pass.batch, deadline)? {
+        if !pass.run(backend, decoder, memory, deadline)? || !backend.poll(&mut pass.batch, deadline)? {
             return Ok(None);
         }
         self.pass_time = backend.device_time(&pass.batch)?.unwrap_or(pass.spent);
@@ -309,26 +348,36 @@ impl<B: Backend> Runner for PassRunner<B> {
 
     fn read_blocks(&mut self, blocks: &[BlockId], to: &mut [u8]) -> Result<()> {
         let _context = self.backend.enter()?;
-        self.backend.read_blocks(&self.cache, blocks, to)
+        self.backend.read_blocks(&self.memory.cache, blocks, to)
     }
 
     fn write_blocks(&mut self, blocks: &[BlockId], from: &[u8]) -> Result<()> {
         let _context = self.backend.enter()?;
-        self.backend.write_blocks(&mut self.cache, blocks, from)
+        self.backend.write_blocks(&mut self.memory.cache, blocks, from)
+    }
+
+    fn read_state(&mut self, slot: StateSlot, to: &mut [u8]) -> Result<()> {
+        let _context = self.backend.enter()?;
+        self.backend.read_state(&self.memory.states, slot, to)
+    }
+
+    fn write_state(&mut self, slot: StateSlot, from: &[u8]) -> Result<()> {
+        let _context = self.backend.enter()?;
+        self.backend.write_state(&mut self.memory.states, slot, from)
     }
 
     fn release_blocks(&mut self, unused: &[bool]) -> Result<u64> {
         let _context = self.backend.enter()?;
-        self.backend.release_blocks(&mut self.cache, unused)
+        self.backend.release_blocks(&mut self.memory.cache, unused)
     }
 
     fn restore_blocks(&mut self, blocks: &[BlockId]) -> Result<()> {
         let _context = self.backend.enter()?;
-        self.backend.restore_blocks(&mut self.cache, blocks)
+        self.backend.restore_blocks(&mut self.memory.cache, blocks)
     }
 
     fn kv_bytes_mapped(&self) -> u64 {
-        B::kv_bytes_mapped(&self.cache)
+        B::kv_bytes_mapped(&self.memory.cache)
     }
 }
 
@@ -343,7 +392,7 @@ impl<B: Backend> Pass<B> {
         &mut self,
         backend: &mut B,
         decoder: &mut Decoder<B>,
-        cache: &mut B::KvCache,
+        memory: &mut SequenceMemory<B>,
         deadline: Option<Instant>,
     ) -> Result<bool> {
         let mut begun = Instant::now();
@@ -353,7 +402,7 @@ impl<B: Backend> Pass<B> {
             if overruns && !is_first {
                 return Ok(false);
             }
-            decoder.run(backend, cache, &mut self.batch, stage);
+            decoder.run(backend, memory, &mut self.batch, stage);
             let ended = Instant::now();
             self.costs.note(stage, ended - begun);
             self.spent += ended - begun;

@@ -94,6 +94,11 @@ pub fn encode(batch: &Batch, to: &mut Vec<u8>) {
         masks,
         pooled_tokens,
         copies,
+        // Models with recurrent state are computed by one process.
+        state_sources: _,
+        state_slots: _,
+        state_saves: _,
+        state_copies: _,
     } = batch;
     let lengths = [
         token_ids.len(),

@@ -247,6 +247,7 @@ static void engines_that_cannot_open(const char *folder) {
   WITH(max_model_len, UINT32_MAX, NVLLM_ERR_INVALID_ARGUMENT, "max_model_len");
   WITH(num_threads, UINT32_MAX, NVLLM_ERR_INVALID_ARGUMENT, "num_threads");
   WITH(kv_block_size, UINT32_MAX, NVLLM_ERR_INVALID_ARGUMENT, "kv_block_size");
+  WITH(state_checkpoint_interval, UINT64_MAX, NVLLM_ERR_INVALID_ARGUMENT, "state_checkpoint_interval");
   WITH(max_num_seqs, UINT32_MAX, NVLLM_ERR_INVALID_ARGUMENT, "max_num_seqs");
   WITH(max_batched_tokens, UINT32_MAX, NVLLM_ERR_INVALID_ARGUMENT, "max_batched_tokens");
 #undef WITH

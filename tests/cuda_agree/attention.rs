@@ -275,11 +275,11 @@ impl AttentionInput {
     ) -> AttentionInput {
         let AttentionCase { heads, kv_heads, head_dim, block_size, .. } = *case;
         // The second layer is what a kernel may ask for ahead and must not use.
-        let shape = KvShape { layers: 2, kv_heads, head_dim, block_size, format };
+        let shape = KvShape { kv_heads, head_dim, block_size, format };
         // What no token attends to is NaN.
         let spec = case.spec();
         // With int8 by the bits of scales that are no numbers.
-        let mut int8 = vec![0xff; scene.blocks * shape.block_bytes()];
+        let mut int8 = vec![0xff; scene.blocks * 2 * shape.block_bytes()];
         let mut keys_and_values = vec![f32::NAN; scene.blocks * 2 * kv_heads * block_size * head_dim];
         for (row, &context) in scene.batch.context_lens.iter().enumerate() {
             let first = spec.window_start(scene.batch.positions[scene.batch.row(row).start] as usize);
@@ -313,7 +313,7 @@ impl AttentionInput {
             KvFormat::Plain(_) => coded(&keys_and_values, dtype),
             KvFormat::Int8 => int8,
         };
-        bytes.resize(scene.blocks * shape.block_bytes(), 0xff);
+        bytes.resize(scene.blocks * 2 * shape.block_bytes(), 0xff);
         AttentionInput { scene, shape, keys_and_values, bytes, qkv }
     }
 
@@ -370,7 +370,7 @@ fn attention_agrees() {
             let expected = input.expected(&spec, dtype);
             for rounding in [Rounding::Fastest, Rounding::BatchInvariant] {
                 cuda.set_rounding(rounding);
-                let mut cache = cuda.kv_cache(&input.shape, input.scene.blocks).unwrap();
+                let mut cache = cuda.kv_cache(&input.shape.layers(2), input.scene.blocks).unwrap();
                 cache.fill(&input.bytes).unwrap();
                 let device_batch = staged(cuda, batch);
                 let qkv = filled(cuda, &input.qkv, (case.heads + 2 * kv_heads) * d);
@@ -404,7 +404,7 @@ fn layers_with_different_windows_share_a_step() {
             let case = AttentionCase { rows, ..QWEN3 };
             let input = AttentionInput::new(&case, dtype, format);
             let batch = &input.scene.batch;
-            let mut cache = cuda.kv_cache(&input.shape, input.scene.blocks).unwrap();
+            let mut cache = cuda.kv_cache(&input.shape.layers(2), input.scene.blocks).unwrap();
             cache.fill(&input.bytes).unwrap();
             let (device_batch, cols) = (staged(cuda, batch), input.qkv.len() / batch.tokens());
             let qkv = filled(cuda, &input.qkv, cols);
@@ -447,7 +447,7 @@ fn assert_parts_have_the_bits_of_the_whole(
     cuda.set_windows([spec.window]);
     let input = AttentionInput::new(case, dtype, format);
     let whole = &input.scene.batch;
-    let mut cache = cuda.kv_cache(&input.shape, input.scene.blocks).unwrap();
+    let mut cache = cuda.kv_cache(&input.shape.layers(2), input.scene.blocks).unwrap();
     cache.fill(&input.bytes).unwrap();
     let (cols, out_cols) = ((heads + 2 * kv_heads) * head_dim, heads * head_dim);
     let mut attended = |split: &[(usize, usize)]| {

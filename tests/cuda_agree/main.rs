@@ -13,6 +13,7 @@ mod linear;
 mod linear_add_norm;
 mod logprobs;
 mod process_logits;
+mod recurrent;
 mod rope_and_attention;
 mod rope_and_cache;
 mod rows;

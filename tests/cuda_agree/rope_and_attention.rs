@@ -128,7 +128,7 @@ impl Case {
     fn shape(&self, dtype: DType) -> KvShape {
         let Case { kv_heads, head_dim, block_size, .. } = *self;
         // The second layer is what a kernel may ask for ahead and must not use.
-        KvShape { layers: 2, kv_heads, head_dim, block_size, format: dtype.into() }
+        KvShape { kv_heads, head_dim, block_size, format: dtype.into() }
     }
 
     fn tables(&self, cuda: &mut Cuda, dtype: DType) -> Tables {
@@ -166,7 +166,7 @@ impl Case {
         }
         let qkv = numbers(&mut random, rows.len() * (heads + 2 * kv_heads) * d, 2.0, dtype);
         let mut cached = coded(&cached, dtype);
-        cached.resize(scene.blocks * self.shape(dtype).block_bytes(), 0xff);
+        cached.resize(scene.blocks * 2 * self.shape(dtype).block_bytes(), 0xff);
         Inputs { batch: scene.batch, blocks: scene.blocks, qkv, cached }
     }
 
@@ -182,7 +182,7 @@ impl Case {
         let Case { heads, kv_heads, head_dim, window, softcap, has_norm, .. } = *self;
         let spec = AttentionSpec { heads, scale: (head_dim as f32).powf(-0.5), window, softcap };
         cuda.set_windows([window]);
-        let mut cache = cuda.kv_cache(&self.shape(dtype), inputs.blocks).unwrap();
+        let mut cache = cuda.kv_cache(&self.shape(dtype).layers(2), inputs.blocks).unwrap();
         cache.fill(&inputs.cached).unwrap();
         let device_batch = staged(cuda, &inputs.batch);
         let mut qkv = filled(cuda, &inputs.qkv, (heads + 2 * kv_heads) * head_dim);

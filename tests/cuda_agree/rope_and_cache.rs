@@ -8,7 +8,8 @@ use compute::batch::{Batch, BlockCopy};
 use compute::cuda::{Cuda, KvCache};
 use compute::ops;
 use compute::{
-    AttentionSpec, Backend, KvFormat, KvShape, NormExtent, NormOrder, Pairing, QkNormRope, QkNormWeights, RopeTable,
+    AttentionSpec, Backend, KvFormat, KvHeads, KvLayout, KvShape, NormExtent, NormOrder, Pairing, QkNormRope,
+    QkNormWeights, RopeTable,
 };
 use formats::DType;
 use half::{bf16, f16};
@@ -139,9 +140,9 @@ fn heads_are_normalized_rotated_and_cached() {
                 let values = numbers(&mut random, tokens * cols, 2.0, dtype);
                 let tables = Tables::new(variant, [heads, kv_heads], d, dtype, &mut random);
                 let [query, key] = [0, 1].map(|i| cuda.vector(&[host_vector(&tables.norms[i], dtype)]).unwrap());
-                let shape = KvShape { layers: 2, kv_heads, head_dim: d, block_size, format };
-                let mut cache = cuda.kv_cache(&shape, scene.blocks).unwrap();
-                let size = scene.blocks * shape.block_bytes();
+                let shape = KvShape { kv_heads, head_dim: d, block_size, format };
+                let mut cache = cuda.kv_cache(&shape.layers(2), scene.blocks).unwrap();
+                let size = scene.blocks * 2 * shape.block_bytes();
                 cache.fill(&vec![0xff; size]).unwrap();
                 let device_batch = staged(cuda, &scene.batch);
                 let mut qkv = filled(cuda, &values, cols);
@@ -244,7 +245,7 @@ fn many_tokens_have_the_bits_of_few() {
             let tables = Tables::new(variant, [heads, kv_heads], head_dim, dtype, &mut random);
             let [query, key] = [0, 1].map(|i| cuda.vector(&[host_vector(&tables.norms[i], dtype)]).unwrap());
             let rope = cuda.table(&tables.rope).unwrap();
-            let shape = KvShape { layers: 2, kv_heads, head_dim, block_size, format: dtype.into() };
+            let shape = KvShape { kv_heads, head_dim, block_size, format: dtype.into() };
             let blocks = tokens.div_ceil(block_size) + 2;
             let mut slots = random.permutation(blocks * block_size);
             slots.truncate(tokens);
@@ -253,8 +254,8 @@ fn many_tokens_have_the_bits_of_few() {
             let positions: Vec<u32> = (0..tokens).map(|_| random.below(POSITIONS) as u32).collect();
             let spec = AttentionSpec { heads, scale: 1.0, window: None, softcap: None };
             let computed = [tokens, FEW].map(|at_once| {
-                let mut cache = cuda.kv_cache(&shape, blocks).unwrap();
-                cache.fill(&vec![0xff; blocks * shape.block_bytes()]).unwrap();
+                let mut cache = cuda.kv_cache(&shape.layers(2), blocks).unwrap();
+                cache.fill(&vec![0xff; blocks * 2 * shape.block_bytes()]).unwrap();
                 let mut rows = Vec::new();
                 for first in (0..tokens).step_by(at_once) {
                     let range = first..tokens.min(first + at_once);
@@ -292,8 +293,8 @@ fn many_tokens_have_the_bits_of_few() {
 
 /// One layer as numbers, in the order of a plain cache.
 fn layer_values(cache: &KvCache, layer: usize, dtype: DType) -> Vec<f32> {
-    let (bytes, shape) = (cache.bytes().unwrap(), Cuda::kv_shape(cache));
-    let layer_bytes = bytes.len() / shape.layers;
+    let (bytes, shape) = (cache.bytes().unwrap(), Cuda::kv_layout(cache).layer(0));
+    let layer_bytes = bytes.len() / Cuda::kv_layout(cache).layers.len();
     let layer = &bytes[layer * layer_bytes..][..layer_bytes];
     if shape.format == KvFormat::Int8 {
         return int8_values(layer, &shape);
@@ -318,21 +319,41 @@ fn int8_values(layer: &[u8], shape: &KvShape) -> Vec<f32> {
 #[ignore = "needs an NVIDIA GPU: --include-ignored"]
 fn blocks_are_copied_in_every_layer() {
     on_device(|cuda, dtype| {
-        let shape = KvShape { layers: 3, kv_heads: 2, head_dim: 64, block_size: 16, format: dtype.into() };
-        let mut cache = cuda.kv_cache(&shape, 8).unwrap();
-        let bytes: Vec<u8> = (0..8 * shape.block_bytes()).map(|i| (i * 7 + i / 251) as u8).collect();
-        cache.fill(&bytes).unwrap();
-        let copies = [(1, 5), (2, 7)].map(|(from, to)| BlockCopy { from, to }).to_vec();
-        let device_batch = staged(cuda, &Batch { row_starts: vec![0], copies, ..Batch::default() });
-        ops::copy_blocks(cuda, &mut cache, &device_batch);
-        let block = shape.block_bytes() / 3;
-        let mut expected = bytes;
-        for layer in 0..3 {
-            for (from, to) in [(1, 5), (2, 7)] {
-                let from = (layer * 8 + from) * block;
-                expected.copy_within(from..from + block, (layer * 8 + to) * block);
+        let heads = |kv_heads, head_dim| KvHeads { kv_heads, head_dim };
+        let (narrow, wide) = (heads(2, 64), heads(1, 256));
+        for layers in [vec![narrow; 3], vec![narrow, narrow, wide, narrow, wide, wide]] {
+            let layout = KvLayout { layers, block_size: 16, format: dtype.into() };
+            let mut cache = cuda.kv_cache(&layout, 8).unwrap();
+            let bytes: Vec<u8> = (0..8 * layout.block_bytes()).map(|i| (i * 7 + i / 251) as u8).collect();
+            cache.fill(&bytes).unwrap();
+            let copies = [(1, 5), (2, 7)].map(|(from, to)| BlockCopy { from, to }).to_vec();
+            let device_batch = staged(cuda, &Batch { row_starts: vec![0], copies, ..Batch::default() });
+            ops::copy_blocks(cuda, &mut cache, &device_batch);
+            let mut expected = bytes;
+            for (shape, start) in layout.shapes().zip(layout.starts(8).unwrap()) {
+                let block = shape.block_bytes();
+                for (from, to) in [(1, 5), (2, 7)] {
+                    let from = start + from * block;
+                    expected.copy_within(from..from + block, start + to * block);
+                }
             }
+            assert!(cache.bytes().unwrap() == expected);
+            let mut blocks = vec![0; 3 * layout.block_bytes()];
+            cuda.read_blocks(&cache, &[5, 3, 7], &mut blocks).unwrap();
+            let part = |block: usize| {
+                let layers = layout.shapes().zip(layout.starts(8).unwrap());
+                layers.flat_map(move |(shape, start)| {
+                    let bytes = shape.block_bytes();
+                    start + block * bytes..start + (block + 1) * bytes
+                })
+            };
+            let read: Vec<u8> = [5, 3, 7].into_iter().flat_map(part).map(|at| expected[at]).collect();
+            assert!(blocks == read, "blocks are read layer after layer");
+            cuda.write_blocks(&mut cache, &[0, 4, 6], &blocks).unwrap();
+            for (to, from) in [(0, 5), (4, 3), (6, 7)] {
+                part(to).zip(part(from)).for_each(|(to, from)| expected[to] = expected[from]);
+            }
+            assert!(cache.bytes().unwrap() == expected, "blocks are written layer after layer");
         }
-        assert!(cache.bytes().unwrap() == expected);
     });
 }

@@ -130,7 +130,7 @@ fn check(cuda: &mut Cuda, dtype: DType, case: &SharedCase, format: KvFormat) {
     let input = case.input(dtype, format);
     let KvShape { kv_heads, head_dim: d, .. } = input.shape;
     let batch = &input.scene.batch;
-    let mut cache = cuda.kv_cache(&input.shape, input.scene.blocks).unwrap();
+    let mut cache = cuda.kv_cache(&input.shape.layers(2), input.scene.blocks).unwrap();
     cache.fill(&input.bytes).unwrap();
     let qkv = filled(cuda, &input.qkv, (attention.heads + 2 * kv_heads) * d);
     let expected = input.expected(&spec, dtype);
@@ -145,7 +145,7 @@ fn check(cuda: &mut Cuda, dtype: DType, case: &SharedCase, format: KvFormat) {
         let out = cuda.read(&out).unwrap();
         let what = format!("{}, {dtype:?}, {format:?}, {shared:?}, {rounding:?}, {chaining:?}", attention.name);
         assert_near(&out, &expected, bound(dtype), &what);
-        (out, device_batch.decode_plan(spec.window).plan.shared.units.len(), what)
+        (out, device_batch.decode_plan(0, spec.window).plan.shared.units.len(), what)
     };
     let fastest = Rounding::Fastest;
     let (first, units, what) = run(cuda, SharedPrefixes::Always, fastest, Chaining::DependentLaunch);
@@ -184,9 +184,9 @@ fn keys_are_shared_where_that_saves_much() {
             let groups: &'static [Group] = Box::leak(Box::new(groups));
             let case = SharedCase { attention: named("by default"), groups, takes_turns: false };
             let input = case.input(dtype, dtype.into());
-            let _cache = cuda.kv_cache(&input.shape, input.scene.blocks).unwrap();
+            let _cache = cuda.kv_cache(&input.shape.layers(2), input.scene.blocks).unwrap();
             let device_batch = staged(cuda, &input.scene.batch);
-            assert_eq!(!device_batch.decode_plan(None).plan.shared.units.is_empty(), is_shared);
+            assert_eq!(!device_batch.decode_plan(0, None).plan.shared.units.is_empty(), is_shared);
         }
     });
 }

@@ -56,8 +56,8 @@ impl Model {
     ) -> Model {
         let mut random = Random(6);
         let scene = Scene::new(rows, 16, &mut random);
-        let shape = KvShape { layers: 1, kv_heads: KV_HEADS, head_dim: HEAD_DIM, block_size: 16, format: dtype.into() };
-        let mut cache = cuda.kv_cache(&shape, scene.blocks).unwrap();
+        let shape = KvShape { kv_heads: KV_HEADS, head_dim: HEAD_DIM, block_size: 16, format: dtype.into() };
+        let mut cache = cuda.kv_cache(&shape.layers(1), scene.blocks).unwrap();
         let cached = numbers(&mut random, scene.blocks * shape.block_bytes() / 2, 1.0, dtype);
         cache.fill(&coded(&cached, dtype)).unwrap();
         let qkv = (HEADS + 2 * KV_HEADS) * HEAD_DIM;
@@ -302,7 +302,7 @@ fn opening_and_freeing_twenty_times_leaves_the_device_as_it_was() {
 #[ignore = "needs an NVIDIA GPU: --include-ignored"]
 fn memory_that_is_not_there_is_an_error_with_facts() {
     on_device(|cuda, dtype| {
-        let shape = KvShape { layers: 64, kv_heads: 64, head_dim: 128, block_size: 64, format: dtype.into() };
+        let shape = KvShape { kv_heads: 64, head_dim: 128, block_size: 64, format: dtype.into() }.layers(64);
         let error = cuda.kv_cache(&shape, 1 << 20).err().expect("no device holds that");
         let Error::OutOfMemory { bytes, knob, .. } = error else { panic!("{error}") };
         assert_eq!((bytes, knob), (shape.block_bytes() as u64 * (1 << 20), "kv_cache_bytes"));
@@ -316,14 +316,14 @@ fn memory_that_is_not_there_is_an_error_with_facts() {
 #[ignore = "needs an NVIDIA GPU: --include-ignored"]
 fn what_the_kernels_do_not_know_is_refused_when_the_model_loads() {
     on_device(|cuda, dtype| {
-        let shape = KvShape { layers: 1, kv_heads: 1, head_dim: 128, block_size: 64, format: dtype.into() };
+        let shape = KvShape { kv_heads: 1, head_dim: 128, block_size: 64, format: dtype.into() };
         for (what, shape) in [
             ("heads of 72", KvShape { head_dim: 72, ..shape }),
             ("blocks of 8", KvShape { block_size: 8, ..shape }),
             ("blocks of 48", KvShape { block_size: 48, ..shape }),
             ("another number type", KvShape { format: KvFormat::Plain(DType::F32), ..shape }),
         ] {
-            assert!(cuda.kv_cache(&shape, 1).is_err(), "{what}");
+            assert!(cuda.kv_cache(&shape.layers(1), 1).is_err(), "{what}");
         }
         assert!(cuda.matrix(&[host_matrix(&[0.0; 20], [2, 10], dtype)]).is_err(), "columns that are no multiple of 8");
     });

@@ -6,7 +6,7 @@
 pub use crate::tree::root;
 use base::TokenId;
 use base::error::Result;
-use compute::batch::{Batch, BatchLimits, BlockId, Sampling};
+use compute::batch::{Batch, BatchLimits, BlockId, NO_STATE, Sampling, StateSlot};
 use compute::cpu::{Cpu, Isa};
 use formats::DType;
 use formats::source::Source;
@@ -52,11 +52,13 @@ pub struct Sequence {
     pub tokens: Vec<TokenId>,
     pub computed: usize,
     pub blocks: Vec<BlockId>,
+    /// The slot of its recurrent state, if the model keeps any: sequences of one batch need different ones.
+    pub state: StateSlot,
 }
 
 impl Sequence {
     pub fn new(tokens: &[TokenId], blocks: impl IntoIterator<Item = BlockId>) -> Sequence {
-        Sequence { tokens: tokens.to_vec(), computed: 0, blocks: blocks.into_iter().collect() }
+        Sequence { tokens: tokens.to_vec(), computed: 0, blocks: blocks.into_iter().collect(), state: 0 }
     }
 
     /// Tokens that were not computed yet.
@@ -76,6 +78,9 @@ impl Sequence {
         }
         batch.row_starts.push(batch.token_ids.len() as u32);
         batch.context_lens.push(end as u32);
+        batch.state_sources.push(if self.computed == 0 { NO_STATE } else { self.state });
+        batch.state_slots.push(self.state);
+        batch.state_saves.resize(batch.tokens(), NO_STATE);
         let used = end.div_ceil(limits.block_size);
         batch.block_tables.extend_from_slice(&self.blocks[..used]);
         batch.block_tables.resize((row + 1) * batch.table_width, 0);

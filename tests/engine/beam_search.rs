@@ -21,7 +21,7 @@ const VOCAB: usize = 24;
 
 fn shape(rows: usize, blocks: usize) -> Shape {
     let limits = BatchLimits { tokens: 64, rows, model_len: 64, block_size: 4 };
-    Shape { limits, blocks, vocab: VOCAB, stages: 1, depth: 1, window: None }
+    Shape { limits, blocks, vocab: VOCAB, stages: 1, depth: 1, window: None, states: None }
 }
 
 fn open(shape: Shape, prefix_cache: PrefixCache) -> Engine {
@@ -240,12 +240,19 @@ struct World {
 
 fn worlds() -> impl Strategy<Value = World> {
     let limits = (1..24usize, 1..7usize, 12..40usize, 1..5usize);
-    let runner = (1..3usize, 1..3usize, 3..30usize, prop::option::weighted(0.4, 2..12usize));
+    let state = prop::option::weighted(0.5, (0..6usize, 1..20usize));
+    let runner = (1..3usize, 1..3usize, 3..30usize, prop::option::weighted(0.4, 2..12usize), state);
     let cache = prop::sample::select(vec![PrefixCache::On, PrefixCache::Off]);
     let budget = prop::sample::select(vec![Budget::OnePass, Budget::Time(Duration::ZERO)]);
     let requests = prop::collection::vec(requests(), 1..6);
     (limits, runner, cache, budget, requests).prop_map(
-        |((tokens, rows, model_len, block_size), (stages, depth, blocks, window), prefix_cache, budget, requests)| {
+        |(
+            (tokens, rows, model_len, block_size),
+            (stages, depth, blocks, window, state),
+            prefix_cache,
+            budget,
+            requests,
+        )| {
             World {
                 shape: Shape {
                     limits: BatchLimits { tokens, rows, model_len, block_size },
@@ -253,7 +260,8 @@ fn worlds() -> impl Strategy<Value = World> {
                     vocab: VOCAB,
                     stages,
                     depth,
-                    window,
+                    window: window.filter(|_| state.is_none()),
+                    states: state.map(|(checkpoints, interval)| (rows + checkpoints, interval)),
                 },
                 prefix_cache,
                 budget,

@@ -28,7 +28,7 @@ fn limits() -> EngineLimits {
 
 fn shape(tokens: usize, rows: usize, model_len: usize, blocks: usize) -> Shape {
     let limits = BatchLimits { tokens, rows, model_len, block_size: 4 };
-    Shape { limits, blocks, vocab: VOCAB, stages: 3, depth: 1, window: None }
+    Shape { limits, blocks, vocab: VOCAB, stages: 3, depth: 1, window: None, states: None }
 }
 
 fn engine() -> Engine {
@@ -85,10 +85,19 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
 
 fn worlds() -> impl Strategy<Value = World> {
     let limits = (1..24usize, 1..7usize, 6..56usize, 1..5usize);
-    let runner = (1..4usize, 1..3usize, prop::option::weighted(0.4, 2..12usize));
+    // Checkpoints besides the states of the rows, and tokens between them. A model with recurrent state has no window.
+    let state = prop::option::weighted(0.5, (0..6usize, 1..20usize));
+    let runner = (1..4usize, 1..3usize, prop::option::weighted(0.4, 2..12usize), state);
     let cache = prop::sample::select(vec![PrefixCache::On, PrefixCache::On, PrefixCache::Off]);
     (limits, 2..24usize, runner, cache, prop::option::weighted(0.2, 1..5usize), actions()).prop_map(
-        |((tokens, rows, model_len, block_size), blocks, (stages, depth, window), prefix_cache, max_queue, actions)| {
+        |(
+            (tokens, rows, model_len, block_size),
+            blocks,
+            (stages, depth, window, state),
+            prefix_cache,
+            max_queue,
+            actions,
+        )| {
             World {
                 shape: Shape {
                     limits: BatchLimits { tokens, rows, model_len, block_size },
@@ -96,7 +105,8 @@ fn worlds() -> impl Strategy<Value = World> {
                     vocab: VOCAB,
                     stages,
                     depth,
-                    window,
+                    window: window.filter(|_| state.is_none()),
+                    states: state.map(|(checkpoints, interval)| (rows + checkpoints, interval)),
                 },
                 prefix_cache,
                 max_queue,

@@ -61,7 +61,10 @@ fn parse(text: &str) -> HashMap<String, f64> {
 fn open(depth: usize) -> Engine {
     let limits = BatchLimits { tokens: 16, rows: 4, model_len: 64, block_size: 4 };
     let settings = EngineLimits { max_queue: None, prefix_cache: PrefixCache::On, seed: 1 };
-    Engine::with_runner(load(Shape { limits, blocks: 64, vocab: 24, stages: 1, depth, window: None }), settings)
+    Engine::with_runner(
+        load(Shape { limits, blocks: 64, vocab: 24, stages: 1, depth, window: None, states: None }),
+        settings,
+    )
 }
 
 fn add(engine: &Engine, prompt: &[TokenId], max_tokens: u32) -> u64 {

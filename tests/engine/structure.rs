@@ -35,7 +35,7 @@ struct Answer {
 
 fn shape(rows: usize, blocks: usize, depth: usize) -> Shape {
     let limits = BatchLimits { tokens: 24, rows, model_len: 256, block_size: 4 };
-    Shape { limits, blocks, vocab: VOCAB, stages: 3, depth, window: None }
+    Shape { limits, blocks, vocab: VOCAB, stages: 3, depth, window: None, states: None }
 }
 
 /// A fake model that spells its tokens as the demo model does.

@@ -43,7 +43,8 @@ fn tokenizer(kind: &str) -> Tokenizer {
 fn open(kind: &str, depth: usize) -> Engine {
     let tokenizer = tokenizer(kind);
     let limits = BatchLimits { tokens: 24, rows: 6, model_len: 128, block_size: 4 };
-    let shape = Shape { limits, blocks: 40, vocab: tokenizer.vocab_size(), stages: 2, depth, window: None };
+    let shape =
+        Shape { limits, blocks: 40, vocab: tokenizer.vocab_size(), stages: 2, depth, window: None, states: None };
     Engine::with_tokenizer(
         load(shape),
         EngineLimits { max_queue: None, prefix_cache: PrefixCache::On, seed: SEED },

@@ -21,6 +21,7 @@ fn shape(tokens: usize, rows: usize, model_len: usize, blocks: usize) -> Shape {
         stages: 3,
         depth: 1,
         window: None,
+        states: None,
     }
 }
 

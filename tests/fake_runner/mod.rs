@@ -12,12 +12,13 @@ pub mod oracle;
 use base::TokenId;
 use base::error::{Error, Result};
 use compute::batch::{
-    Adjustment, Batch, BatchLimits, BlockId, FROM_PREVIOUS, MAX_LOGPROBS, NO_MASK, NO_TOKEN, Sampled, Sampling,
+    Adjustment, Batch, BatchLimits, BlockId, FROM_PREVIOUS, MAX_LOGPROBS, NO_MASK, NO_STATE, NO_TOKEN, Sampled,
+    Sampling, StateSlot,
 };
 use compute::{KvFormat, KvShape};
 use engine::sampling_params::SamplingParams;
 use formats::DType;
-use runner::{Device, Loaded, ModelInfo, Runner};
+use runner::{Device, Loaded, ModelInfo, Runner, StateInfo};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -35,6 +36,8 @@ pub struct Shape {
     pub depth: usize,
     /// Tokens that a token attends to at most, 2 or more: what a slot holds depends on the slot before it.
     pub window: Option<usize>,
+    /// Slots of recurrent state, and tokens between its checkpoints. A state is eight bytes: a digest of all tokens so far.
+    pub states: Option<(usize, usize)>,
 }
 
 /// The token that ends an answer of a fake model.
@@ -52,12 +55,16 @@ pub struct FakeRunner {
     made: usize,
     /// What each slot holds. `[blocks * block_size]`
     slots: Vec<u64>,
+    /// What each recurrent state is. `[slots of state]`
+    states: Vec<u64>,
     /// Which row writes to each block in this pass. `[blocks]`
     writers: Vec<Option<usize>>,
     sampled: Vec<TokenId>,
     hidden: Vec<f32>,
     /// Blocks that are written after this many further passes.
     writes: Vec<(usize, Vec<BlockId>, Vec<u8>)>,
+    /// States that are written after this many further passes.
+    state_writes: Vec<(usize, StateSlot, u64)>,
     logprobs: Vec<f32>,
     top_tokens: Vec<TokenId>,
     top_logprobs: Vec<f32>,
@@ -84,6 +91,8 @@ pub fn load_beside(shape: Shape, memory_left: Arc<AtomicUsize>) -> Loaded {
         idle: (0..shape.depth).map(|_| Batch::with_limits(&limits)).collect(),
         made: 0,
         slots: vec![u64::MAX; blocks * limits.block_size],
+        states: vec![u64::MAX; shape.states.map_or(0, |(slots, _)| slots)],
+        state_writes: Vec::new(),
         writers: vec![None; blocks],
         sampled: Vec::with_capacity(limits.rows),
         hidden: Vec::with_capacity(limits.pooled_rows()),
@@ -112,13 +121,14 @@ pub fn load_beside(shape: Shape, memory_left: Arc<AtomicUsize>) -> Loaded {
         gpu_bytes: 0,
         limits,
         // One number of eight bytes a slot.
-        kv_shape: KvShape {
-            layers: 1,
+        kv_layout: KvShape {
             kv_heads: 1,
             head_dim: 1,
             block_size: limits.block_size,
             format: KvFormat::Plain(DType::F32),
-        },
+        }
+        .layers(1),
+        states: shape.states.map_or(StateInfo::default(), |(slots, interval)| StateInfo { slots, bytes: 8, interval }),
         window: shape.window,
         fingerprint: vocab as u64,
         parts: [(None, 0); 4],
@@ -238,6 +248,13 @@ impl FakeRunner {
             }
         }
         self.writes.retain(|(passes, ..)| *passes > 0);
+        for (passes, slot, state) in &mut self.state_writes {
+            *passes = passes.saturating_sub(1);
+            if *passes == 0 {
+                self.states[*slot as usize] = *state;
+            }
+        }
+        self.state_writes.retain(|(passes, ..)| *passes > 0);
     }
 
     fn copy_blocks(&mut self) {
@@ -253,6 +270,54 @@ impl FakeRunner {
             );
             let from = copy.from as usize * size;
             self.slots.copy_within(from..from + size, copy.to as usize * size);
+        }
+    }
+
+    /// Whether the states of the batch are what its documentation says.
+    fn check_states(&self) {
+        let (batch, states) = (&self.batch, self.states.len() as StateSlot);
+        if states == 0 {
+            assert!(batch.state_sources.is_empty() && batch.state_slots.is_empty() && batch.state_saves.is_empty());
+            return;
+        }
+        assert_eq!((batch.state_sources.len(), batch.state_slots.len()), (batch.rows(), batch.rows()));
+        assert_eq!(batch.state_saves.len(), batch.tokens());
+        let saved = batch.state_saves.iter().filter(|&&slot| slot != NO_STATE);
+        let mut written: Vec<_> = batch.state_slots.iter().chain(saved).copied().collect();
+        written.sort_unstable();
+        assert!(written.is_sorted_by(|a, b| a < b) && written.iter().all(|&slot| slot < states), "{written:?}");
+        for (row, &source) in batch.state_sources.iter().enumerate() {
+            let begins = batch.positions[batch.row(row).start] == 0;
+            assert_eq!(source == NO_STATE, begins, "row {row}");
+            let is_written = written.binary_search(&source).is_ok();
+            assert!(
+                !is_written || source == batch.state_slots[row],
+                "row {row} reads state {source}, which another writes"
+            );
+        }
+    }
+
+    /// Computes the states of all rows, each of which must be what the keys and values of the row say.
+    fn write_states(&mut self) {
+        if self.states.is_empty() {
+            return;
+        }
+        for copy in &self.batch.state_copies {
+            self.states[copy.to as usize] = self.states[copy.from as usize];
+        }
+        for row in 0..self.batch.rows() {
+            let mut state = match self.batch.state_sources[row] {
+                NO_STATE => 0,
+                source => self.states[source as usize],
+            };
+            for index in self.batch.row(row) {
+                state = digest(state, self.batch.token_ids[index]);
+                assert_eq!(state, self.slots[self.batch.slots[index] as usize], "row {row} continues another state");
+                if self.batch.state_saves[index] != NO_STATE {
+                    self.states[self.batch.state_saves[index] as usize] = state;
+                }
+            }
+            self.states[self.batch.state_slots[row] as usize] = state;
         }
     }
 
@@ -378,8 +443,10 @@ impl Runner for FakeRunner {
             }
             self.check();
             self.check_samples();
+            self.check_states();
             self.copy_blocks();
             self.write_slots();
+            self.write_states();
         }
         self.made = match deadline {
             None => self.shape.stages,
@@ -411,6 +478,20 @@ impl Runner for FakeRunner {
 
     fn stages(&self) -> usize {
         self.shape.stages
+    }
+
+    fn read_state(&mut self, slot: StateSlot, to: &mut [u8]) -> Result<()> {
+        to.copy_from_slice(&self.states[slot as usize].to_le_bytes());
+        Ok(())
+    }
+
+    fn write_state(&mut self, slot: StateSlot, from: &[u8]) -> Result<()> {
+        let state = u64::from_le_bytes(from.try_into().expect("eight bytes"));
+        match self.in_flight.len() {
+            0 => self.states[slot as usize] = state,
+            passes => self.state_writes.push((passes, slot, state)),
+        }
+        Ok(())
     }
 
     fn read_blocks(&mut self, blocks: &[BlockId], to: &mut [u8]) -> Result<()> {

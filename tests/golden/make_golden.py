@@ -293,6 +293,15 @@ COHERE2 = dict(
 )
 
 # As CASES, with a seed for those that would repeat few tokens. New cases go to the end, because the place of a case is its seed.
+L = "linear_attention"
+DELTA = dict(
+    linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=16, linear_value_head_dim=32, linear_conv_kernel_dim=4,
+    rope_parameters=dict(
+        rope_type="default", rope_theta=20000.0, partial_rotary_factor=0.25, mrope_section=[2, 1, 1], mrope_interleaved=True,
+    ),
+)
+QWEN_3_5_VISION = dict(QWEN_VISION, num_position_embeddings=16)
+
 FAMILIES = {
     "ministral3-f32-yarn": ("ministral3", "float32", dict(SMALL, head_dim=32, rope_parameters=MINISTRAL_YARN), {}),
     "mistral3-bf16-wrapped-window16": (
@@ -523,6 +532,22 @@ FAMILIES = {
         ),
         {},
     ),
+    # Three layers of a gated delta rule to one of attention, with more value heads than key heads.
+    "qwen3_5-f32": (
+        "qwen3_5_text",
+        "float32",
+        dict(SMALL | DELTA, head_dim=32, num_hidden_layers=5, layer_types=[L, L, F, L, F]),
+        dict(seed=2100),
+    ),
+    "qwen3_5-bf16-wrapped": (
+        "qwen3_5",
+        "bfloat16",
+        dict(
+            text_config=dict(SMALL | DELTA, head_dim=48, num_hidden_layers=4, tie_word_embeddings=True),
+            vision_config=QWEN_3_5_VISION, tie_word_embeddings=True,
+        ),
+        dict(seed=2101, absent=["text_config.layer_types"]),
+    ),
     # A window does not say whether a layer rotates.
     "muse_glimmer-f32": (
         "muse_glimmer",
@@ -571,6 +596,8 @@ def weights(config, generator):
     state = {}
     for name, shape in shapes.items():
         one_less = 1 if is_gemma or is_glimmer and name.endswith("layernorm.weight") else 0
+        # Qwen3.5's do, but for those of the delta rule.
+        one_less = 1 if config.model_type.startswith("qwen3_5") and ".linear_attn." not in name else one_less
         noise = torch.randn(shape, generator=generator)
         # Sharper attention would magnify the rounding of keys beyond what trained models show: hence 0.7 and 0.8.
         if "vision" in name or "visual" in name or "multi_modal" in name:
@@ -590,7 +617,15 @@ def weights(config, generator):
             state[name] = 3 * noise / shape[1] ** 0.5
         elif name.endswith(("q_proj.weight", "k_proj.weight")):
             state[name] = 0.8 * noise / shape[1] ** 0.5
-        elif name.endswith(("_proj.weight", "_linear.weight")):
+        elif name.endswith("A_log"):
+            state[name] = noise
+        elif name.endswith("dt_bias"):
+            state[name] = noise
+        elif name.endswith("conv1d.weight"):
+            state[name] = 0.6 * noise
+        elif name.endswith(("in_proj_a.weight", "in_proj_b.weight")):
+            state[name] = 1.5 * noise / shape[1] ** 0.5
+        elif ".in_proj_" in name or name.endswith(("_proj.weight", "_linear.weight")):
             state[name] = 1.2 * noise / shape[1] ** 0.5
         else:
             raise ValueError(f"no rule for {name}")

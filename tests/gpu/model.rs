@@ -53,6 +53,7 @@ const CASES: &[&str] = &[
     "qwen3-bf16-head64-gqa16",
     "qwen3-bf16-reranker",
     "qwen3-f16-head256",
+    "qwen3_5-bf16-wrapped",
     "qwen3_vl-bf16-tied",
     "seed_oss-bf16-out-bias",
     "smollm3-bf16-interval3",
@@ -219,7 +220,10 @@ fn a_model_of_real_shape_agrees_with_transformers_and_with_itself() {
         let blocks = limits.table_width() as u32;
         for (others, watched) in [(0, 0), (63, 40)] {
             let mut sequences: Vec<Sequence> = (0..=others as u32)
-                .map(|i| Sequence::new(&reference.prompt[..200 + i as usize % 90], i * blocks..(i + 1) * blocks))
+                .map(|i| Sequence {
+                    state: i,
+                    ..Sequence::new(&reference.prompt[..200 + i as usize % 90], i * blocks..(i + 1) * blocks)
+                })
                 .collect();
             sequences[watched].tokens = reference.prompt.clone();
             let found = drive(&mut runner, &limits, &mut sequences, watched, &reference.tokens);
@@ -266,7 +270,10 @@ fn compare_rows(config: &EngineOptions, limit: f32) {
         check(name, "eager", &rows, &eager_rows, limit);
         for (neighbours, watched) in [(1, 0), (16, 5), (63, 40)] {
             let mut sequences: Vec<Sequence> = (0..=neighbours as u32)
-                .map(|i| Sequence::new(&reference.prompt[..1 + (i as usize * 5) % 6], i * 6..(i + 1) * 6))
+                .map(|i| Sequence {
+                    state: i,
+                    ..Sequence::new(&reference.prompt[..1 + (i as usize * 5) % 6], i * 6..(i + 1) * 6)
+                })
                 .collect();
             sequences[watched].tokens = prompt.clone();
             let found = drive(&mut alone, &limits, &mut sequences, watched, &reference.tokens);

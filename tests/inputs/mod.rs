@@ -4,6 +4,8 @@
 pub mod codings;
 pub mod logprobs;
 pub mod process_logits;
+#[allow(dead_code)] // not every program computes with states
+pub mod recurrent;
 pub mod sample;
 
 use base::TokenId;

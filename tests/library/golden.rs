@@ -78,6 +78,8 @@ const CASES: &[&str] = &[
     "qwen3-f32-untied-gqa8",
     "qwen3-f32-yarn",
     "qwen3-f32-yarn-mscale",
+    "qwen3_5-bf16-wrapped",
+    "qwen3_5-f32",
     "qwen3_vl-bf16-tied",
     "qwen3_vl-f32",
     "seed_oss-bf16-out-bias",
@@ -88,8 +90,10 @@ const CASES: &[&str] = &[
 
 /// How far logits of the CPU may be from the reference, as a share of their norm: a few times the greatest distance measured, so
 /// that a mistake in a formula cannot pass for rounding.
-fn limit(dtype: DType, isa: Isa) -> f32 {
-    match (dtype, isa) {
+fn limit(name: &str, isa: Isa) -> f32 {
+    match (dtype_of(name), isa) {
+        // A recurrence carries what it rounds from token to token: 1.6e-5 was measured.
+        (DType::F32, _) if name.starts_with("qwen3_5") => 5e-5,
         (DType::F32, _) => 1e-5,
         (DType::F16, _) => 2e-3,
         // Instructions that multiply bf16 round activations too: 1.5e-2 was measured, where the others stay below 6e-3.
@@ -116,7 +120,7 @@ fn logits_are_those_of_transformers_at_every_step() {
         for name in CASES {
             let (mut runner, info) = open(&golden(name), &config_of(name), isa).unwrap();
             let reference = Reference::read(name);
-            let limit = limit(dtype_of(name), isa);
+            let limit = limit(name, isa);
             let (rows, _) = follow(&mut runner, &info.limits, &reference);
             let mut furthest = 0.0f32;
             for (step, (found, wanted)) in rows.iter().zip(&reference.logits).enumerate() {
@@ -150,7 +154,7 @@ fn greedy_tokens_differ_from_transformers_in_half_precision_only_where_two_are_a
             let reference = Reference::read(name);
             let (rows, chosen) = follow(&mut runner, &info.limits, &reference);
             let what = format!("{name}, {isa:?}");
-            let decided = assert_greedy(&chosen, &rows, &reference, limit(dtype_of(name), isa), &what);
+            let decided = assert_greedy(&chosen, &rows, &reference, limit(name, isa), &what);
             decided.assert_at_least(0.5, &what);
         }
     }
@@ -159,8 +163,8 @@ fn greedy_tokens_differ_from_transformers_in_half_precision_only_where_two_are_a
 #[test]
 fn weights_can_be_asked_for_in_another_number_type() {
     let reference = Reference::read("qwen3-bf16-tied-gqa2");
-    for (name, dtype) in [("as f32", DType::F32), ("as f16", DType::F16)] {
-        let limit = limit(dtype, Isa::Portable);
+    for (name, dtype, like) in [("as f32", DType::F32, "qwen3-f32-yarn"), ("as f16", DType::F16, "qwen3-f16-head256")] {
+        let limit = limit(like, Isa::Portable);
         let config = EngineOptions { dtype: Some(dtype), ..config() };
         let (mut runner, info) = open(&golden("qwen3-bf16-tied-gqa2"), &config, Isa::Portable).unwrap();
         let (rows, _) = follow(&mut runner, &info.limits, &reference);

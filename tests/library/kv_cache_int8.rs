@@ -43,7 +43,7 @@ fn logits_are_near_those_of_transformers() {
     for (isa, name) in Isa::available().iter().flat_map(|isa| cases.iter().map(move |name| (*isa, name))) {
         let config = EngineOptions { kv_cache_dtype: KvCacheDtype::Int8, ..config_of(name) };
         let (mut runner, info) = open(&golden(name), &config, isa).unwrap();
-        assert_eq!(info.kv_shape.format, KvFormat::Int8);
+        assert_eq!(info.kv_layout.format, KvFormat::Int8);
         let reference = Reference::read(name);
         let (rows, _) = follow(&mut runner, &info.limits, &reference);
         let apart = rows.iter().zip(&reference.logits).map(|(row, wanted)| distance(row, wanted)).fold(0.0, f32::max);
@@ -220,7 +220,7 @@ fn the_same_bytes_hold_nearly_twice_the_tokens() {
     let blocks = |kv_cache_dtype| {
         let config = EngineOptions { kv_cache_dtype, kv_cache_bytes: Some(8 << 20), ..config() };
         let (_, info) = open(&golden("qwen3-bf16-head128"), &config, Isa::Portable).unwrap();
-        assert_eq!(info.kv_cache_bytes, (info.num_kv_blocks * info.kv_shape.block_bytes()) as u64);
+        assert_eq!(info.kv_cache_bytes, (info.num_kv_blocks * info.kv_layout.block_bytes()) as u64);
         info.num_kv_blocks as f64
     };
     let [plain, int8] = FORMATS.map(blocks);

@@ -33,6 +33,7 @@ mod quantize_folder;
 mod quantized_folders;
 #[path = "../random_requests/mod.rs"]
 mod random_requests;
+mod recurrent;
 #[path = "../reference/mod.rs"]
 mod reference;
 mod reranker;

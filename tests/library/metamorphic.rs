@@ -20,6 +20,7 @@ const MODELS: &[&str] = &[
     "gemma3-f32",
     "cohere2-f32",
     "muse_glimmer-f32",
+    "qwen3_5-f32",
 ];
 const TOKENS: usize = 12;
 
@@ -75,7 +76,10 @@ fn a_row_does_not_depend_on_the_other_rows_of_its_batch() {
         for (neighbours, watched) in [(1, 0), (2, 2), (16, 5), (63, 40)] {
             let width = 24;
             let mut sequences: Vec<Sequence> = (0..=neighbours as u32)
-                .map(|i| Sequence::new(&prompt(1 + (i as usize * 5) % 6, i), i * width..(i + 1) * width))
+                .map(|i| Sequence {
+                    state: i,
+                    ..Sequence::new(&prompt(1 + (i as usize * 5) % 6, i), i * width..(i + 1) * width)
+                })
                 .collect();
             sequences[watched].tokens = prompt(70, 0);
             let name = format!("{name}, row {watched} of {}", neighbours + 1);

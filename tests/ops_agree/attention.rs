@@ -172,7 +172,7 @@ impl Op for Attention {
 
     fn expected(case: &Case) -> Vec<f32> {
         let scene = Scene::new(case, 6);
-        let mut cache = KvCache::new(&scene.shape, scene.sequences.blocks).unwrap();
+        let mut cache = KvCache::new(&scene.shape.layers(1), scene.sequences.blocks).unwrap();
         let (batch, mut qkv) = scene.all();
         let transform = QkNormRope { norm: None, whole: None, rope: None, temperature: None };
         reference::rope_and_cache(&scene.spec, &mut qkv, transform, &mut cache, 0, &batch);
@@ -214,7 +214,6 @@ impl Scene {
                 .map(|(sequence, &(before, new))| Row { sequence, before, new })
                 .collect(),
             shape: KvShape {
-                layers: 1,
                 kv_heads: case.kv_heads,
                 head_dim: case.head_dim,
                 block_size: case.block_size,
@@ -254,7 +253,7 @@ impl Scene {
     fn fill<B: Column>(&self, backend: &mut B) -> B::KvCache {
         let (batch, qkv) = self.all();
         let device_batch = uploaded(backend, &batch);
-        let mut cache = backend.kv_cache(&self.shape, self.sequences.blocks).unwrap();
+        let mut cache = backend.kv_cache(&self.shape.layers(1), self.sequences.blocks).unwrap();
         let mut qkv = backend.filled(&qkv, self.cols());
         let transform = QkNormRope { norm: None, whole: None, rope: None, temperature: None };
         ops::rope_and_cache(backend, &self.spec, &mut qkv, transform, &mut cache, 0, &device_batch);

@@ -43,7 +43,7 @@ impl Column for Cpu {
         fn fill<T: Number>(numbers: &mut [T], values: &[f32]) {
             numbers.iter_mut().zip(values).for_each(|(number, &value)| *number = T::from_f32(value));
         }
-        match cache.shape().format {
+        match cache.layout().format {
             KvFormat::Plain(DType::F32) => fill(cache.layer_mut::<f32>(layer), values),
             KvFormat::Plain(DType::F16) => fill(cache.layer_mut::<half::f16>(layer), values),
             KvFormat::Plain(DType::Bf16) => fill(cache.layer_mut::<half::bf16>(layer), values),
@@ -64,7 +64,7 @@ pub fn cache_values(cache: &KvCache, layer: usize) -> Vec<f32> {
     fn values<T: KvNumber>(numbers: &[T]) -> Vec<f32> {
         numbers.iter().map(|&number| number.to_f32()).collect()
     }
-    match cache.shape().format {
+    match cache.layout().format {
         KvFormat::Plain(DType::F32) => values(cache.layer::<f32>(layer)),
         KvFormat::Plain(DType::F16) => values(cache.layer::<half::f16>(layer)),
         KvFormat::Plain(DType::Bf16) => values(cache.layer::<half::bf16>(layer)),
@@ -101,7 +101,7 @@ pub fn agrees<O: Op>() {
     }
 }
 
-fn assert_near(computed: &[f32], expected: &[f32], bound: f64, what: &str) {
+pub fn assert_near(computed: &[f32], expected: &[f32], bound: f64, what: &str) {
     assert_eq!(computed.len(), expected.len(), "{what}");
     let norm = |v: &mut dyn Iterator<Item = f64>| v.map(|v| v * v).sum::<f64>().sqrt();
     let pairs = || computed.iter().zip(expected).map(|(&a, &b)| (f64::from(a), f64::from(b)));

@@ -5,51 +5,52 @@ use crate::scene::uploaded;
 use compute::batch::{Batch, BlockCopy};
 use compute::cpu::reference;
 use compute::ops;
-use compute::{KvFormat, KvShape};
+use compute::{KvFormat, KvHeads, KvLayout, KvShape};
 use formats::DType;
 
 struct Copies {
-    shape: KvShape,
+    format: KvFormat,
+    /// Of each layer.
+    layers: &'static [KvHeads],
     blocks: usize,
     /// From and to.
     pairs: &'static [(u32, u32)],
 }
 
-const SHAPE: KvShape =
-    KvShape { layers: 3, kv_heads: 2, head_dim: 6, block_size: 5, format: KvFormat::Plain(DType::F32) };
+const F32: KvFormat = KvFormat::Plain(DType::F32);
+
+const EQUAL: [KvHeads; 3] = [KvHeads { kv_heads: 2, head_dim: 6 }; 3];
+const ONE: [KvHeads; 1] = [KvHeads { kv_heads: 2, head_dim: 6 }];
+const SEVERAL: [KvHeads; 5] = {
+    let (wide, narrow) = (KvHeads { kv_heads: 1, head_dim: 16 }, KvHeads { kv_heads: 2, head_dim: 6 });
+    [narrow, narrow, wide, narrow, wide]
+};
+
+impl Copies {
+    fn layout(&self) -> KvLayout {
+        KvLayout { layers: self.layers.to_vec(), block_size: 5, format: self.format }
+    }
+}
 
 struct CopyBlocks;
 
 impl Op for CopyBlocks {
     type Case = Copies;
     const CASES: &'static [(&'static str, Copies)] = &[
-        ("one block", Copies { shape: SHAPE, blocks: 2, pairs: &[(1, 0)] }),
-        ("to several places", Copies { shape: SHAPE, blocks: 7, pairs: &[(2, 6), (2, 0), (5, 1)] }),
-        ("nothing", Copies { shape: SHAPE, blocks: 2, pairs: &[] }),
-        (
-            "bf16",
-            Copies {
-                shape: KvShape { format: KvFormat::Plain(DType::Bf16), ..SHAPE },
-                blocks: 4,
-                pairs: &[(0, 3), (1, 2)],
-            },
-        ),
-        (
-            "f16, one layer",
-            Copies {
-                shape: KvShape { format: KvFormat::Plain(DType::F16), layers: 1, ..SHAPE },
-                blocks: 3,
-                pairs: &[(2, 1)],
-            },
-        ),
-        ("int8", Copies { shape: KvShape { format: KvFormat::Int8, ..SHAPE }, blocks: 4, pairs: &[(0, 3), (1, 2)] }),
+        ("one block", Copies { format: F32, layers: &EQUAL, blocks: 2, pairs: &[(1, 0)] }),
+        ("to several places", Copies { format: F32, layers: &EQUAL, blocks: 7, pairs: &[(2, 6), (2, 0), (5, 1)] }),
+        ("nothing", Copies { format: F32, layers: &EQUAL, blocks: 2, pairs: &[] }),
+        ("bf16", Copies { format: KvFormat::Plain(DType::Bf16), layers: &EQUAL, blocks: 4, pairs: &[(0, 3), (1, 2)] }),
+        ("f16, one layer", Copies { format: KvFormat::Plain(DType::F16), layers: &ONE, blocks: 3, pairs: &[(2, 1)] }),
+        ("int8", Copies { format: KvFormat::Int8, layers: &EQUAL, blocks: 4, pairs: &[(0, 3), (1, 2)] }),
+        ("layers of several shapes", Copies { format: F32, layers: &SEVERAL, blocks: 7, pairs: &[(2, 6), (5, 1)] }),
     ];
     const BOUND: f64 = 0.0;
 
     fn expected(case: &Copies) -> Vec<f32> {
-        let block = block_numbers(&case.shape);
         let mut all = Vec::new();
-        for layer in 0..case.shape.layers {
+        for (layer, shape) in case.layout().shapes().enumerate() {
+            let block = block_numbers(&shape);
             let mut numbers: Vec<f32> = (0..case.blocks * block).map(|at| number(layer, at)).collect();
             reference::copy_blocks(&mut numbers, block, &copies(case));
             all.extend(numbers);
@@ -58,21 +59,21 @@ impl Op for CopyBlocks {
     }
 
     fn computed<B: Column>(backend: &mut B, case: &Copies) -> Vec<f32> {
-        let block = block_numbers(&case.shape);
-        let mut cache = backend.kv_cache(&case.shape, case.blocks).unwrap();
-        for layer in 0..case.shape.layers {
-            let numbers: Vec<f32> = (0..case.blocks * block).map(|at| number(layer, at)).collect();
+        let layout = case.layout();
+        let mut cache = backend.kv_cache(&layout, case.blocks).unwrap();
+        for (layer, shape) in layout.shapes().enumerate() {
+            let numbers: Vec<f32> = (0..case.blocks * block_numbers(&shape)).map(|at| number(layer, at)).collect();
             backend.write_cache(&mut cache, layer, &numbers);
         }
         let batch = Batch { copies: copies(case), ..Batch::default() };
         let device_batch = uploaded(backend, &batch);
         ops::copy_blocks(backend, &mut cache, &device_batch);
-        (0..case.shape.layers).flat_map(|layer| backend.read_cache(&cache, layer)).collect()
+        (0..layout.layers.len()).flat_map(|layer| backend.read_cache(&cache, layer)).collect()
     }
 }
 
 fn block_numbers(shape: &KvShape) -> usize {
-    shape.block_bytes() / shape.layers / shape.format.number_bytes()
+    shape.block_bytes() / shape.format.number_bytes()
 }
 
 /// A whole number that bf16 and int8 hold.

@@ -21,6 +21,7 @@ mod logprobs;
 mod norm;
 mod process_logits;
 mod ranks;
+mod recurrent;
 mod reduce_add_norm;
 mod rope_and_cache;
 mod sample;

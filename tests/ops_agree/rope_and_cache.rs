@@ -120,7 +120,6 @@ fn prepare(case: &Case) -> Prepared {
         temperature: (0..*positions).map(|position| 1.0 + 0.1 * (1.0 + (position / 8) as f32).ln()).collect(),
         batch,
         shape: KvShape {
-            layers: LAYERS,
             kv_heads: case.kv_heads,
             head_dim: case.head_dim,
             block_size: case.block_size,
@@ -261,7 +260,7 @@ impl Op for RopeAndCache {
 
     fn expected(case: &Case) -> Vec<f32> {
         let Prepared { spec, mut qkv, rope, query_norm, key_norm, temperature, batch, shape, blocks } = prepare(case);
-        let mut cache = KvCache::new(&shape, blocks).unwrap();
+        let mut cache = KvCache::new(&shape.layers(LAYERS), blocks).unwrap();
         let vectors = [query_norm, key_norm, rope, temperature].map(Vec::into_boxed_slice);
         reference::rope_and_cache(&spec, &mut qkv, case.transform(&vectors), &mut cache, LAYER, &batch);
         queries_and_cache(&qkv, keys_and_values(&cache_values(&cache, LAYER), &shape, blocks), case)
@@ -270,7 +269,7 @@ impl Op for RopeAndCache {
     fn computed<B: Column>(backend: &mut B, case: &Case) -> Vec<f32> {
         let prepared = prepare(case);
         let mut qkv = backend.filled(&prepared.qkv, prepared.qkv.len() / prepared.batch.tokens());
-        let mut cache = backend.kv_cache(&prepared.shape, prepared.blocks).unwrap();
+        let mut cache = backend.kv_cache(&prepared.shape.layers(LAYERS), prepared.blocks).unwrap();
         let device_batch = uploaded(backend, &prepared.batch);
         let Prepared { query_norm, key_norm, rope, temperature, .. } = &prepared;
         let vectors = [query_norm, key_norm, rope, temperature].map(|table| backend.table(table).unwrap());

@@ -13,9 +13,8 @@ pub fn reference<T: Copy>(layer: &mut [T], block: usize, copies: &[BlockCopy]) {
 
 /// A few blocks per pass are too little to share among threads.
 pub fn run(cache: &mut KvCache, device_batch: &DeviceBatch) {
-    let shape = cache.shape();
-    let block_bytes = shape.block_bytes() / shape.layers;
-    for layer in 0..shape.layers {
+    for layer in 0..cache.layout().layers.len() {
+        let block_bytes = cache.shape(layer).block_bytes();
         reference(cache.layer_bytes_mut(layer), block_bytes, &device_batch.batch.copies);
     }
 }

@@ -10,10 +10,13 @@ mod add_norm;
 #[cfg(target_arch = "x86_64")]
 mod amx;
 mod attention;
+mod causal_conv;
 mod copy_blocks;
 mod disjoint;
 mod embedding;
+mod gated_delta;
 mod gated_linear;
+mod gated_norm;
 mod gather;
 mod int8;
 mod isa;
@@ -40,6 +43,7 @@ mod rows;
 mod sample;
 mod scale_logits;
 mod sigmoid_mul;
+mod states;
 mod team;
 
 pub use isa::Isa;
@@ -50,13 +54,15 @@ pub use number::{KvNumber, Number};
 pub use pages::Pages;
 pub use pool::Pool;
 pub use remote::Links;
+pub use states::States;
 pub use team::{Member, Team};
 
 use super::{
-    Activation, AddNorm, AttentionSpec, Backend, Defaults, DeviceMemory, HeadRows, HostMatrix, HostVector, KvShape,
-    LayerInput, NextNorm, NormWeights, Part, QkNormRope, Recording,
+    Activation, AddNorm, AttentionSpec, Backend, Defaults, DeltaHeads, DeltaInputs, DeviceMemory, HeadGate, HeadRows,
+    HostMatrix, HostVector, KvLayout, LayerInput, NextNorm, NormWeights, Part, QkNormRope, Recording, ShortConv,
+    StateShape,
 };
-use crate::batch::{Batch, BatchLimits, BlockId, MAX_LOGPROBS, Sampled};
+use crate::batch::{Batch, BatchLimits, BlockId, MAX_LOGPROBS, Sampled, StateSlot};
 use base::TokenId;
 use base::error::{Error, Result, room};
 use formats::DType;
@@ -72,8 +78,11 @@ pub mod reference {
     pub use super::activate_mul::reference as activate_mul;
     pub use super::add_norm::reference as add_norm;
     pub use super::attention::reference as attention;
+    pub use super::causal_conv::reference as causal_conv;
     pub use super::copy_blocks::reference as copy_blocks;
     pub use super::embedding::reference as embedding;
+    pub use super::gated_delta::reference as gated_delta;
+    pub use super::gated_norm::reference as gated_norm;
     pub use super::gather::reference as gather;
     pub use super::join_columns::reference as join_columns;
     pub use super::linear::reference as linear;
@@ -203,6 +212,7 @@ impl Backend for Cpu {
     type Matrix = Matrix;
     type Vector = Box<[f32]>;
     type KvCache = KvCache;
+    type States = States;
     type DeviceBatch = DeviceBatch;
     type Graph = Infallible;
     type ContextGuard = ();
@@ -259,8 +269,12 @@ impl Backend for Cpu {
         Ok(table.into_boxed_slice())
     }
 
-    fn kv_cache(&self, shape: &KvShape, blocks: usize) -> Result<KvCache> {
-        KvCache::new(shape, blocks)
+    fn kv_cache(&self, layout: &KvLayout, blocks: usize) -> Result<KvCache> {
+        KvCache::new(layout, blocks)
+    }
+
+    fn states(&mut self, shape: &StateShape) -> Result<States> {
+        States::new(shape)
     }
 
     fn device_batches(&self, limits: &BatchLimits) -> Result<Vec<DeviceBatch>> {
@@ -275,8 +289,12 @@ impl Backend for Cpu {
         vector.len()
     }
 
-    fn kv_shape(cache: &KvCache) -> KvShape {
-        cache.shape()
+    fn kv_layout(cache: &KvCache) -> &KvLayout {
+        cache.layout()
+    }
+
+    fn state_shape(states: &States) -> StateShape {
+        states.shape()
     }
 
     fn batch(device_batch: &DeviceBatch) -> &Batch {
@@ -354,8 +372,19 @@ impl Backend for Cpu {
         cache.write_blocks(blocks, from)
     }
 
+    fn read_state(&mut self, states: &States, slot: StateSlot, to: &mut [u8]) -> Result<()> {
+        to.copy_from_slice(bytemuck::cast_slice(states.slot(slot)));
+        Ok(())
+    }
+
+    fn write_state(&mut self, states: &mut States, slot: StateSlot, from: &[u8]) -> Result<()> {
+        let numbers = from.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes));
+        states.slot_mut(slot).iter_mut().zip(numbers).for_each(|(to, from)| *to = from);
+        Ok(())
+    }
+
     fn commit_blocks(&mut self, cache: &mut KvCache, batch: &Batch) -> Result<()> {
-        let size = cache.shape().block_size as u32;
+        let size = cache.layout().block_size as u32;
         cache.commit(batch.slots.iter().map(|slot| slot / size).chain(batch.copies.iter().map(|copy| copy.to)))
     }
 
@@ -466,6 +495,37 @@ impl Backend for Cpu {
         activation: Activation,
     ) {
         gated_linear::run(self, out, gate_up, x, weight, bias.map(|b| &b[..]), activation);
+    }
+
+    fn copy_states(&mut self, states: &mut States, device_batch: &DeviceBatch) {
+        states.copy(&device_batch.batch.state_copies);
+    }
+
+    fn causal_conv(
+        &mut self,
+        out: &mut Tensor,
+        x: &Tensor,
+        weight: &Box<[f32]>,
+        conv: ShortConv,
+        states: (&mut States, usize),
+        device_batch: &DeviceBatch,
+    ) {
+        causal_conv::run(self, out, x, weight, conv, states, device_batch);
+    }
+
+    fn gated_delta(
+        &mut self,
+        out: &mut Tensor,
+        inputs: DeltaInputs<Tensor, Box<[f32]>>,
+        heads: DeltaHeads,
+        states: (&mut States, usize),
+        device_batch: &DeviceBatch,
+    ) {
+        gated_delta::run(self, out, inputs, heads, states, device_batch);
+    }
+
+    fn gated_norm(&mut self, x: &mut Tensor, gate: HeadGate<Tensor, Box<[f32]>>) {
+        gated_norm::run(self, x, gate);
     }
 
     fn sigmoid_mul(&mut self, x: &mut Tensor, gate: &Tensor) {

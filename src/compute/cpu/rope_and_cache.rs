@@ -27,7 +27,7 @@ pub fn reference(
 ) {
     let QkNormRope { norm, whole, rope, temperature } = transform;
     let heads = spec.heads;
-    let kv = cache.shape();
+    let kv = cache.shape(layer);
     let dim = kv.head_dim;
     // A norm of `extent`, over `width` numbers at a time.
     let normalize = |queries: &mut [f32], keys: &mut [f32], extent: NormExtent, widths: [usize; 2]| {
@@ -114,7 +114,7 @@ pub fn run(
     layer: usize,
     device_batch: &DeviceBatch,
 ) {
-    let kv = cache.shape();
+    let kv = cache.shape(layer);
     let (rows, cols) = (qkv.rows(), qkv.cols());
     let (queries, keys) = (spec.heads * kv.head_dim, kv.kv_heads * kv.head_dim);
     let all = Disjoint::new(qkv.values_mut());
@@ -223,7 +223,7 @@ fn store_all<T: Stored>(
     layer: usize,
     device_batch: &DeviceBatch,
 ) {
-    let kv = cache.shape();
+    let kv = cache.shape(layer);
     let slots = &device_batch.batch.slots;
     let layer = Disjoint::new(cache.layer_mut::<T>(layer));
     cpu.for_rows(kv.kv_heads, 2 * slots.len() * kv.head_dim, &|kv_heads| {

@@ -224,6 +224,8 @@ struct Decode {
     /// For groups of up to 8 query heads that come as the projections made them.
     raw_kernel: Option<Kernel>,
     warps: usize,
+    /// Thread blocks of a launch.
+    ctas: usize,
     /// Shared memory that leaves as much to the other CTAs of a multiprocessor, in bytes.
     shared_bytes: usize,
     /// Partial results `[ctas, 2, GROUP_MAX, head_dim]`, their sums `[.., 2]`, and arrival counts `[ctas]`.
@@ -234,7 +236,7 @@ struct Decode {
 
 impl Decode {
     /// Loads the kernels for such heads.
-    fn new(device: &Device, shape: &KvShape) -> Result<Decode> {
+    fn new(device: &Device, shape: &KvShape, geometry: &Geometry) -> Result<Decode> {
         let (d, variant) = (shape.head_dim, variant(shape.head_dim)?);
         let module = device.module("attention_decode")?;
         let types = cache_suffix(device.dtype, shape.format);
@@ -245,7 +247,7 @@ impl Decode {
             ])
         };
         let kernels = load("decode")?;
-        let shared_kernels = device.geometry.get().sharing.map(|_| load("decode_shared")).transpose()?;
+        let shared_kernels = geometry.sharing.map(|_| load("decode_shared")).transpose()?;
         let is_raw = device.facts().capability >= DEPENDENT_LAUNCH && rope_and_attention::knows_cache(shape);
         let raw_name = format!("attention_decode_raw_d{d}_{}", suffix(device.dtype));
         let raw_kernel = is_raw.then(|| Kernel::new(&module, &raw_name)).transpose()?;
@@ -263,6 +265,7 @@ impl Decode {
             shared_kernels,
             raw_kernel,
             warps: variant.decode_warps,
+            ctas: geometry.ctas,
             shared_bytes,
             partials: Memory::new(context, parts * d * 4, "attention scratch", knob)?,
             partial_sums: Memory::new(context, parts * 8, "attention scratch", knob)?,
@@ -300,12 +303,12 @@ impl Prefill {
 
 impl Kernels {
     /// Loads the kernels for such heads.
-    pub fn new(device: &Device, shape: &KvShape) -> Result<Kernels> {
+    pub fn new(device: &Device, shape: &KvShape, geometry: &Geometry) -> Result<Kernels> {
         Ok(Kernels {
-            decode: Decode::new(device, shape)?,
+            decode: Decode::new(device, shape, geometry)?,
             prefill: Prefill::new(device, shape)?,
             hopper: AttentionHopper::new(device, shape)?,
-            shared: AttentionShared::new(device, shape)?,
+            shared: AttentionShared::new(device, shape, geometry)?,
             units: AttentionUnits::new(device, shape)?,
             few: RopeAndAttention::new(device, shape)?,
         })
@@ -317,13 +320,13 @@ impl Kernels {
         device: &Device,
         spec: &AttentionSpec,
         transform: &QkNormRope<Vector, Tensor>,
-        shape: &KvShape,
+        cache: &CacheLayer,
         device_batch: &DeviceBatch,
     ) -> bool {
         self.decode.raw_kernel.is_some()
             && device.rounding == Rounding::Fastest
-            && rope_and_attention::knows_heads(spec, transform, shape)
-            && rope_and_attention::knows_rows(spec, device_batch)
+            && rope_and_attention::knows_heads(spec, transform, &cache.shape)
+            && rope_and_attention::knows_rows(spec, cache.kind, device_batch)
     }
 
     pub fn run(
@@ -338,8 +341,8 @@ impl Kernels {
         let shape = cache.shape;
         let group = spec.heads / shape.kv_heads;
         assert!(group <= GROUP_MAX, "{group} query heads share a KV head, but the kernels know {GROUP_MAX}");
-        let (at, tiles, decode_at) =
-            (device_batch.addresses(), device_batch.prefill_tiles(), device_batch.decode_plan(spec.window));
+        let (at, tiles) = (device_batch.addresses(), device_batch.prefill_tiles(cache.kind));
+        let decode_at = device_batch.decode_plan(cache.kind, spec.window);
         let has_decode_rows = decode_at.plan.rows.len() > 1;
         // With a softcap a score is multiplied in two steps: before the tanh and after it.
         let (factor, tanh_scale) = spec.softcap.map_or((spec.scale, 0.0), |softcap| (softcap, spec.scale / softcap));
@@ -395,7 +398,7 @@ impl Kernels {
             let raw_kernel = decode.raw_kernel.as_ref().filter(|_| raw.is_some());
             let kernel = raw_kernel.unwrap_or(&kernels[usize::from(group > 8)]);
             // All CTAs are launched, so that a graph stays right when a later plan uses more of them.
-            let blocks = [device.geometry.get().ctas, 1, 1];
+            let blocks = [decode.ctas, 1, 1];
             kernel.launch(device.chaining, blocks, 32 * decode.warps, stages * stage + merge, &params)?;
         }
         let units = self.units.as_ref().filter(|_| is_invariant);
@@ -421,11 +424,11 @@ impl Kernels {
         if let Some(hopper) = &self.hopper
             && (units.is_some() || !is_invariant)
         {
-            if !tiles.is_empty() {
+            if tiles.len > 0 {
                 let tiles = Tiles {
                     out: out.storage.address(),
-                    tiles: at.prefill_tiles,
-                    len: tiles.len(),
+                    tiles: tiles.at,
+                    len: tiles.len,
                     counts: decode_at.counts,
                     block_tables: at.block_tables,
                     heads: spec.heads,
@@ -437,13 +440,13 @@ impl Kernels {
             }
             return Ok(());
         }
-        if !tiles.is_empty() || is_invariant {
+        if tiles.len > 0 || is_invariant {
             let prefill = &self.prefill;
             let params = AttentionPrefillParams {
                 out: out.storage.address(),
                 qkv: qkv.storage.address(),
                 cache: cache.address,
-                tiles: at.prefill_tiles,
+                tiles: tiles.at,
                 rows: decode_at.rows,
                 counts: decode_at.counts,
                 block_tables: at.block_tables,
@@ -460,7 +463,7 @@ impl Kernels {
                 let blocks = [shape.kv_heads * device_batch.batch().rows(), 1, 1];
                 prefill.invariant.launch(device.chaining, blocks, 32, prefill.invariant_shared_bytes, &params)?;
             }
-            let blocks = [spec.heads * tiles.len(), 1, 1];
+            let blocks = [spec.heads * tiles.len, 1, 1];
             prefill.kernel.launch(device.chaining, blocks, 128, prefill.shared_bytes, &params)?;
         }
         Ok(())

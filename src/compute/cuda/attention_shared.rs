@@ -9,6 +9,7 @@ use super::driver::{Address, Facts, Memory};
 use super::kernels::{Kernel, cache_suffix};
 use super::kv_cache::CacheLayer;
 use super::params::params;
+use super::plan::Geometry;
 use super::shared_plan::{Sharing, UNIT_QUERIES};
 use super::storage::Tensor;
 use crate::{KvFormat, KvShape};
@@ -103,8 +104,8 @@ pub struct Scores {
 
 impl AttentionShared {
     /// Loads it, where rows share keys of this shape.
-    pub fn new(device: &Device, shape: &KvShape) -> Result<Option<AttentionShared>> {
-        if device.geometry.get().sharing.is_none() {
+    pub fn new(device: &Device, shape: &KvShape, geometry: &Geometry) -> Result<Option<AttentionShared>> {
+        if geometry.sharing.is_none() {
             return Ok(None);
         }
         let (facts, d) = (device.facts(), shape.head_dim);

@@ -21,16 +21,19 @@ impl Kernels {
     }
 
     pub fn run(&self, device: &Device, cache: &mut KvBlocks, device_batch: &DeviceBatch) -> Result<()> {
-        let shape = cache.shape();
-        let block_bytes = shape.block_bytes() / shape.layers;
-        let params = CopyBlocksParams {
-            cache: cache.layer(0).address,
-            pairs: device_batch.extras().copies(),
-            layer_bytes: cache.layer_bytes() as i64,
-            block_bytes: block_bytes as i32,
-        };
-        let slices = block_bytes.div_ceil(256 * 16).min(16);
-        let blocks = [device_batch.batch().copies.len(), shape.layers, slices];
-        self.0.launch(device.chaining, blocks, 256, 0, &params)
+        // One launch for each run of layers of one shape.
+        for layers in cache.layers().chunk_by(|layer, next| layer.kind == next.kind) {
+            let block_bytes = layers[0].shape.block_bytes();
+            let params = CopyBlocksParams {
+                cache: layers[0].address,
+                pairs: device_batch.extras().copies(),
+                layer_bytes: layers[0].to_next,
+                block_bytes: block_bytes as i32,
+            };
+            let slices = block_bytes.div_ceil(256 * 16).min(16);
+            let blocks = [device_batch.batch().copies.len(), layers.len(), slices];
+            self.0.launch(device.chaining, blocks, 256, 0, &params)?;
+        }
+        Ok(())
     }
 }

@@ -2,11 +2,9 @@
 
 use super::driver::{Context, Facts};
 use super::kernels::{Chaining, DEPENDENT_LAUNCH, Kernel, KernelLoading, Module, suffix};
-use super::plan::{Cuts, Geometry};
 use crate::Rounding;
 use base::error::Result;
 use formats::DType;
-use std::cell::Cell;
 use std::sync::Arc;
 
 /// What every op launches with.
@@ -20,8 +18,6 @@ pub struct Device {
     pub kernel_loading: KernelLoading,
     /// What the results of a row may depend on.
     pub rounding: Rounding,
-    /// How attention is cut, known once a KV cache was made.
-    pub geometry: Cell<Geometry>,
 }
 
 impl Device {
@@ -35,14 +31,6 @@ impl Device {
             dtype,
             kernel_loading,
             rounding: Rounding::Fastest,
-            geometry: Cell::new(Geometry {
-                kv_heads: 1,
-                tile_tokens: 64,
-                tile_queries: 128,
-                ctas: 1,
-                cuts: Cuts::Equal,
-                sharing: None,
-            }),
             context,
         }
     }

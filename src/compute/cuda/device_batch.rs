@@ -10,12 +10,12 @@
 
 use super::bytes::{numbers, put};
 use super::driver::{Address, Context, Event, EventKind, Memory, Pinned};
-use super::plan::{DecodeLayout, DecodePlan, Geometry, Plan, PrefillTile};
+use super::plan::{DecodeLayout, DecodePlan, Geometry, LayerWindow, Plan, PrefillTile};
 use super::sampling_extras::{LogprobLayout, SamplingExtras};
 use super::shared_plan::SharedLayout;
 use super::storage::{self, Tensor};
 use super::upload;
-use crate::batch::{Batch, BatchLimits, Sampled, Sampling};
+use crate::batch::{Batch, BatchLimits, NO_STATE, Sampled, Sampling};
 use base::error::Result;
 use formats::DType;
 use std::sync::Arc;
@@ -76,6 +76,11 @@ struct Layout {
     /// The plans of decode, one after the other.
     decode: usize,
     decode_plan: DecodeLayout,
+    /// The recurrent states of rows and tokens, where the model keeps any.
+    state_sources: usize,
+    state_slots: usize,
+    state_saves: usize,
+    /// Those of each kind of layers, one after the other.
     prefill_tiles: usize,
     block_tables: usize,
     /// The plans of shared keys, one after the other, where rows share any.
@@ -105,7 +110,9 @@ impl Layout {
         (plans, decode_plan): (usize, DecodeLayout),
         tiles: usize,
         (table_entries, shared): (usize, usize),
+        has_states: bool,
     ) -> Layout {
+        let states = |count: usize| if has_states { 4 * count } else { 0 };
         let mut end = 0;
         let mut place = |bytes: usize| {
             let at = end;
@@ -122,6 +129,9 @@ impl Layout {
             sampling: place(size_of::<Sampling>() * asked),
             decode: place(plans * decode_plan.end),
             decode_plan,
+            state_sources: place(states(rows)),
+            state_slots: place(states(rows)),
+            state_saves: place(states(tokens)),
             prefill_tiles: place(size_of::<PrefillTile>() * tiles),
             block_tables: place(4 * table_entries),
             shared: place(shared),
@@ -130,12 +140,13 @@ impl Layout {
     }
 
     /// For the largest batch.
-    fn largest(limits: &BatchLimits, plans: usize, ctas: usize) -> Layout {
+    fn largest(limits: &BatchLimits, plan: &Plan, ctas: usize) -> Layout {
         let BatchLimits { tokens, rows, .. } = *limits;
-        let (asked, tiles) = (rows + limits.pooled_rows(), Plan::tiles_max(tokens, rows));
+        let (asked, tiles) = (rows + limits.pooled_rows(), plan.tiles.len() * Plan::tiles_max(tokens, rows));
+        let plans = plan.decode.len();
         let shared = plans * SharedLayout::largest(rows).end;
         let plans = (plans, DecodeLayout::new(rows, ctas));
-        Layout::new(tokens, rows, asked, plans, tiles, (rows * limits.table_width(), shared))
+        Layout::new(tokens, rows, asked, plans, tiles, (rows * limits.table_width(), shared), true)
     }
 }
 
@@ -150,13 +161,23 @@ pub struct Addresses {
     pub row_starts: Address,
     pub gathered_tokens: Address,
     pub sampling: Address,
-    pub prefill_tiles: Address,
+    pub state_sources: Address,
+    pub state_slots: Address,
+    pub state_saves: Address,
     pub block_tables: Address,
     pub tokens: Address,
     pub host_tokens: Address,
     pub argmax: Address,
     pub gumbel_argmax: Address,
     pub arrived: Address,
+}
+
+/// The tiles of prefill for a kind of layers.
+#[derive(Clone, Copy, Debug)]
+pub struct PlacedTiles {
+    /// `[len]` of [`PrefillTile`]
+    pub at: Address,
+    pub len: usize,
 }
 
 /// A plan of decode, and where the device finds its arrays.
@@ -173,34 +194,28 @@ pub struct PlacedDecodePlan<'a> {
 }
 
 impl DeviceBatch {
-    /// Memory for a batch of at most `limits`, planned for layers with these windows and at most `ctas` CTAs.
+    /// Memory for a batch of at most `limits`, planned for such layers and at most `ctas` CTAs.
     pub fn new(
         context: &Arc<Context>,
         limits: &BatchLimits,
-        windows: &[Option<usize>],
+        layers: &[LayerWindow],
         ctas: usize,
     ) -> Result<DeviceBatch> {
-        let bytes = Layout::largest(limits, windows.len(), ctas).end;
+        let plan = DeviceBatch::plan_for(limits, layers, ctas)?;
+        let bytes = Layout::largest(limits, &plan, ctas).end;
         let device = Memory::new(context, bytes, "a batch on the device", KNOB)?;
         let scratch = Memory::zeroed(context, 32 * limits.rows, "sampling scratch", KNOB)?;
-        DeviceBatch::sharing(
-            context,
-            limits,
-            DeviceBatch::plan_for(limits, windows, ctas)?,
-            ctas,
-            Arc::new(device),
-            Arc::new(scratch),
-        )
+        DeviceBatch::sharing(context, limits, plan, ctas, Arc::new(device), Arc::new(scratch))
     }
 
     /// A second batch over the device memory of this one.
     pub fn twin(&self, context: &Arc<Context>) -> Result<DeviceBatch> {
-        let plan = DeviceBatch::plan_for(&self.limits, &self.plan.windows(), self.ctas)?;
+        let plan = DeviceBatch::plan_for(&self.limits, &self.plan.layers(), self.ctas)?;
         DeviceBatch::sharing(context, &self.limits, plan, self.ctas, self.device.clone(), self.scratch.clone())
     }
 
-    fn plan_for(limits: &BatchLimits, windows: &[Option<usize>], ctas: usize) -> Result<Plan> {
-        Plan::new(windows, limits.rows, ctas, Plan::tiles_max(limits.tokens, limits.rows))
+    fn plan_for(limits: &BatchLimits, layers: &[LayerWindow], ctas: usize) -> Result<Plan> {
+        Plan::new(layers, limits.rows, ctas, Plan::tiles_max(limits.tokens, limits.rows))
     }
 
     fn sharing(
@@ -211,7 +226,7 @@ impl DeviceBatch {
         device: Arc<Memory>,
         scratch: Arc<Memory>,
     ) -> Result<DeviceBatch> {
-        let layout = Layout::largest(limits, plan.decode.len(), ctas);
+        let layout = Layout::largest(limits, &plan, ctas);
         Ok(DeviceBatch {
             batch: Batch::within(limits)?,
             plan,
@@ -242,21 +257,24 @@ impl DeviceBatch {
         &self.batch
     }
 
-    /// Queries of rows that bring several tokens.
-    pub fn prefill_tiles(&self) -> &[PrefillTile] {
-        &self.plan.tiles
+    /// Queries of rows that bring several tokens, for a kind of layers.
+    pub fn prefill_tiles(&self, kind: usize) -> PlacedTiles {
+        let before: usize = self.plan.tiles[..kind].iter().map(Vec::len).sum();
+        let offset = self.layout.prefill_tiles + before * size_of::<PrefillTile>();
+        PlacedTiles { at: self.device.address() + offset as u64, len: self.plan.tiles[kind].len() }
     }
 
-    /// The plan of decode for layers with this window.
+    /// The plan of decode for layers of a kind with this window.
     ///
     /// # Panics
     ///
     /// If the step was made for other windows.
-    pub fn decode_plan(&self, window: Option<usize>) -> PlacedDecodePlan<'_> {
-        let found = self.plan.decode.iter().enumerate().find(|(_, plan)| plan.window == window);
+    pub fn decode_plan(&self, kind: usize, window: Option<usize>) -> PlacedDecodePlan<'_> {
+        let layers = LayerWindow { kind, window };
+        let found = self.plan.decode.iter().enumerate().find(|(_, plan)| plan.layers == layers);
         let Some((index, plan)) = found else {
-            let windows = self.plan.windows();
-            panic!("a layer has a window of {window:?}, but Cuda::set_windows was told of {windows:?}");
+            let known = self.plan.layers();
+            panic!("a layer has a {layers:?}, but Cuda::set_layer_windows was told of {known:?}");
         };
         let within = &self.layout.decode_plan;
         let begin = self.device.address() + (self.layout.decode + index * within.end) as u64;
@@ -292,7 +310,7 @@ impl DeviceBatch {
         upload: &upload::Kernels,
         batch: &Batch,
         padding: Padding,
-        geometry: &Geometry,
+        geometry: impl Fn(usize) -> Geometry,
         exchanges: u32,
     ) -> Result<bool> {
         self.uploaded.wait()?;
@@ -305,12 +323,20 @@ impl DeviceBatch {
             self.pad(rows);
         }
         let batch = &self.batch;
-        let tiles = self.plan.tiles.len();
+        let tiles = self.plan.tiles.iter().map(Vec::len).sum();
         let asked = batch.samples() + batch.pooled_rows();
         let table_entries = batch.block_tables.len();
         let plans = (self.plan.decode.len(), DecodeLayout::new(batch.rows(), self.ctas));
         let shared = self.plan.decode.iter().map(|plan| plan.shared.layout().end).sum();
-        self.layout = Layout::new(batch.tokens(), batch.rows(), asked, plans, tiles, (table_entries, shared));
+        self.layout = Layout::new(
+            batch.tokens(),
+            batch.rows(),
+            asked,
+            plans,
+            tiles,
+            (table_entries, shared),
+            !batch.state_slots.is_empty(),
+        );
         let (to, at) = (self.host.bytes_mut(), &self.layout);
         put(to, at.exchanges, &[exchanges]);
         put(to, at.token_ids, &batch.token_ids);
@@ -327,7 +353,13 @@ impl DeviceBatch {
             put(to, begin + within.rows, &plan.rows);
             put(to, begin + within.ctas, &plan.ctas);
         }
-        put(to, at.prefill_tiles, &self.plan.tiles);
+        put(to, at.state_sources, &batch.state_sources);
+        put(to, at.state_slots, &batch.state_slots);
+        put(to, at.state_saves, &batch.state_saves);
+        let mut tiles_at = at.prefill_tiles;
+        for tiles in &self.plan.tiles {
+            tiles_at = put(to, tiles_at, tiles);
+        }
         put(to, at.block_tables, &batch.block_tables);
         let mut shared = at.shared;
         for plan in self.plan.decode.iter().map(|plan| &plan.shared) {
@@ -346,6 +378,12 @@ impl DeviceBatch {
 
     fn pad(&mut self, rows: usize) {
         let batch = &mut self.batch;
+        if !batch.state_slots.is_empty() {
+            let tokens = batch.tokens() + rows.saturating_sub(batch.rows());
+            batch.state_sources.resize(rows.max(batch.rows()), NO_STATE);
+            batch.state_slots.resize(rows.max(batch.rows()), NO_STATE);
+            batch.state_saves.resize(tokens, NO_STATE);
+        }
         while batch.rows() < rows {
             batch.sampled_tokens.push(batch.tokens() as u32);
             batch.sampling.push(Sampling::GREEDY);
@@ -443,7 +481,9 @@ impl DeviceBatch {
             row_starts: place(layout.row_starts),
             gathered_tokens: place(layout.gathered_tokens),
             sampling: place(layout.sampling),
-            prefill_tiles: place(layout.prefill_tiles),
+            state_sources: place(layout.state_sources),
+            state_slots: place(layout.state_slots),
+            state_saves: place(layout.state_saves),
             block_tables: place(layout.block_tables),
             argmax: scratch,
             gumbel_argmax: scratch + 8 * rows,

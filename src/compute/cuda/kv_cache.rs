@@ -4,16 +4,17 @@ use super::attention;
 use super::driver::{Address, Context, Memory, Pinned};
 use super::pieces::Pieces;
 use crate::batch::BlockId;
-use crate::{KvFormat, KvShape};
+use crate::{KvFormat, KvLayout, KvShape};
 use base::error::{Error, Result};
 use formats::DType;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Keys and values of all layers, and the attention kernels for such heads.
+/// Keys and values of all layers, and the attention kernels for their heads.
 pub struct KvCache {
     pub(super) blocks: KvBlocks,
-    pub(super) attention: attention::Kernels,
+    /// For each of the [kinds](KvLayout::kinds) of layers.
+    pub(super) attention: Vec<attention::Kernels>,
 }
 
 impl KvCache {
@@ -30,9 +31,12 @@ impl KvCache {
 
 /// Per layer `[block][kv_head]`, each as [`KvFormat`] says; layers one after another.
 pub struct KvBlocks {
-    shape: KvShape,
+    layout: KvLayout,
     memory: Memory,
-    layer_bytes: usize,
+    /// Each layer, in order.
+    layers: Vec<CacheLayer>,
+    /// Where each layer begins, and the end. `[layers + 1]`
+    starts: Vec<usize>,
 }
 
 /// Keys and values of one layer. `[block][kv_head]`, each as [`KvFormat`] says
@@ -41,9 +45,11 @@ pub struct CacheLayer {
     pub address: Address,
     /// Blocks of the cache.
     pub blocks: usize,
-    /// That of the whole cache.
+    /// Of this layer.
     pub shape: KvShape,
-    /// Bytes from a number of it to that of the next layer, 0 in the last one.
+    /// Which of the [kinds](KvLayout::kinds) of layers it is.
+    pub kind: usize,
+    /// Bytes from a number of it to that of the next layer, 0 where that has another shape and in the last one.
     pub to_next: i64,
 }
 
@@ -61,19 +67,19 @@ fn staging_bytes(part: usize, bytes: usize) -> usize {
 
 impl KvBlocks {
     /// Whether the kernels know such a cache.
-    pub fn check(shape: &KvShape, dtype: DType) -> Result<()> {
-        if shape.format != KvFormat::Int8 && shape.format != KvFormat::Plain(dtype) {
-            let (format, weights) = (shape.format.name(), KvFormat::Plain(dtype).name());
+    pub fn check(layout: &KvLayout, dtype: DType) -> Result<()> {
+        if layout.format != KvFormat::Int8 && layout.format != KvFormat::Plain(dtype) {
+            let (format, weights) = (layout.format.name(), KvFormat::Plain(dtype).name());
             return Err(Error::Unsupported {
                 what: format!(
                     "a KV cache in {format} with weights in {weights}: on CUDA both have one type, or the cache is in int8"
                 ),
             });
         }
-        if !shape.block_size.is_power_of_two() || !(16..=256).contains(&shape.block_size) {
+        if !layout.block_size.is_power_of_two() || !(16..=256).contains(&layout.block_size) {
             return Err(Error::Option {
                 field: "kv_block_size",
-                value: shape.block_size.to_string(),
+                value: layout.block_size.to_string(),
                 wanted: "a power of two from 16 to 256 on CUDA",
             });
         }
@@ -81,21 +87,36 @@ impl KvBlocks {
     }
 
     /// Room for `blocks` blocks in every layer.
-    pub fn new(context: &Arc<Context>, shape: &KvShape, blocks: usize, dtype: DType) -> Result<KvBlocks> {
-        KvBlocks::check(shape, dtype)?;
-        let layer_bytes = shape.block_bytes() / shape.layers * blocks;
-        let (bytes, piece) = (layer_bytes * shape.layers, layer_bytes / LAYER_PIECES);
+    pub fn new(context: &Arc<Context>, layout: &KvLayout, blocks: usize, dtype: DType) -> Result<KvBlocks> {
+        KvBlocks::check(layout, dtype)?;
         let (what, knob) = ("the KV cache", "kv_cache_bytes");
+        let too_large = || Error::OutOfMemory { what, bytes: u64::MAX, knob };
+        let starts = layout.starts(blocks).ok_or_else(too_large)?;
+        let layers = layout.layers.len();
+        let (bytes, piece) = (starts[layers], starts[layers] / layers / LAYER_PIECES);
         let memory = match Pieces::map(context, bytes, piece, what, knob)? {
             Some(pieces) => Memory::of_pieces(context, bytes, pieces),
             None => Memory::new(context, bytes, what, knob)?,
         };
-        Ok(KvBlocks { shape: *shape, memory, layer_bytes })
+        let (shapes, kinds): (Vec<KvShape>, _) = (layout.shapes().collect(), layout.kinds());
+        let layer = |layer: usize| {
+            let shape = shapes[layer];
+            let is_followed = shapes.get(layer + 1) == Some(&shape);
+            CacheLayer {
+                address: memory.address() + starts[layer] as u64,
+                blocks,
+                shape,
+                kind: kinds.iter().position(|kind| *kind == shape).expect("kinds are those of layers"),
+                to_next: if is_followed { (starts[layer + 1] - starts[layer]) as i64 } else { 0 },
+            }
+        };
+        let layers = (0..layers).map(layer).collect();
+        Ok(KvBlocks { layout: layout.clone(), memory, layers, starts })
     }
 
     /// The shape this cache was made with.
-    pub fn shape(&self) -> KvShape {
-        self.shape
+    pub fn layout(&self) -> &KvLayout {
+        &self.layout
     }
 
     /// Copies blocks out, one after the other with all their layers, once all that was launched has ended.
@@ -105,21 +126,20 @@ impl KvBlocks {
     ///
     /// If `to` has another size, or a block does not exist.
     pub fn read_blocks(&self, context: &Arc<Context>, blocks: &[BlockId], to: &mut [u8]) -> Result<()> {
-        assert_eq!(to.len(), blocks.len() * self.shape.block_bytes());
-        let part = self.part_bytes();
-        let mut staging = Pinned::zeroed(context, staging_bytes(part, to.len()), STAGING, "kv_block_size")?;
-        let mut parts = self.parts(blocks);
-        for to in to.chunks_mut(staging.bytes().len()) {
-            for at in (0..to.len()).step_by(part) {
-                staging.download_to(
-                    at,
-                    &self.memory,
-                    parts.next().expect("as many as the buffer has room for"),
-                    part,
-                )?;
+        assert_eq!(to.len(), blocks.len() * self.layout.block_bytes());
+        let room = staging_bytes(self.part_bytes_max(), to.len());
+        let mut staging = Pinned::zeroed(context, room, STAGING, "kv_block_size")?;
+        let (mut parts, mut to) = (self.parts(blocks).peekable(), to);
+        while parts.peek().is_some() {
+            let mut end = 0;
+            while let Some(part) = parts.next_if(|part| end + part.len() <= room) {
+                staging.download_to(end, &self.memory, part.start, part.len())?;
+                end += part.len();
             }
             context.synchronize()?;
-            to.copy_from_slice(&staging.bytes()[..to.len()]);
+            let (filled, rest) = to.split_at_mut(end);
+            filled.copy_from_slice(&staging.bytes()[..end]);
+            to = rest;
         }
         Ok(())
     }
@@ -130,16 +150,20 @@ impl KvBlocks {
     ///
     /// If `from` has another size, or a block does not exist.
     pub fn write_blocks(&mut self, context: &Arc<Context>, blocks: &[BlockId], from: &[u8]) -> Result<()> {
-        assert_eq!(from.len(), blocks.len() * self.shape.block_bytes());
-        let part = self.part_bytes();
-        let mut staging = Pinned::zeroed(context, staging_bytes(part, from.len()), STAGING, "kv_block_size")?;
-        let mut parts = self.parts(blocks);
-        for from in from.chunks(staging.bytes().len()) {
-            staging.bytes_mut()[..from.len()].copy_from_slice(from);
-            for at in (0..from.len()).step_by(part) {
-                staging.upload(at..at + part, &self.memory, parts.next().expect("as many as the bytes are"))?;
+        assert_eq!(from.len(), blocks.len() * self.layout.block_bytes());
+        let room = staging_bytes(self.part_bytes_max(), from.len());
+        let mut staging = Pinned::zeroed(context, room, STAGING, "kv_block_size")?;
+        let (mut parts, mut from) = (self.parts(blocks).peekable(), from);
+        while parts.peek().is_some() {
+            let mut end = 0;
+            while let Some(part) = parts.next_if(|part| end + part.len() <= room) {
+                let place = end..end + part.len();
+                staging.bytes_mut()[place.clone()].copy_from_slice(&from[place.clone()]);
+                end = place.end;
+                staging.upload(place, &self.memory, part.start)?;
             }
             context.synchronize()?;
+            from = &from[end..];
         }
         Ok(())
     }
@@ -153,14 +177,16 @@ impl KvBlocks {
     /// Gives back the pieces in which only blocks lie that `unused` names, once all that was launched has ended; returns their bytes.
     /// `[blocks]`
     pub fn release(&mut self, unused: &[bool]) -> Result<u64> {
-        let (part, layer_bytes, end) = (self.part_bytes(), self.layer_bytes, self.memory.bytes());
+        let (layers, starts, end) = (&self.layers, &self.starts, self.memory.bytes());
         // Entries that pad a block table are 0: block 0 stays, in case that a kernel computes an address with them.
         let is_used = |block: usize| block == 0 || !unused[block];
         let is_needed = |piece: Range<usize>| {
             let (first, last) = (piece.start, piece.end.min(end));
-            (first / layer_bytes..last.div_ceil(layer_bytes)).any(|layer| {
-                let start = layer * layer_bytes;
-                let (first, last) = (first.saturating_sub(start), (last - start).min(layer_bytes));
+            let from = starts.partition_point(|&start| start <= first) - 1;
+            let layers = layers.iter().zip(starts.windows(2)).skip(from).take_while(|(_, layer)| layer[0] < last);
+            layers.into_iter().any(|(layer, bounds)| {
+                let part = layer.shape.block_bytes();
+                let (first, last) = (first.saturating_sub(bounds[0]), last.min(bounds[1]) - bounds[0]);
                 (first / part..last.div_ceil(part)).any(is_used)
             })
         };
@@ -174,40 +200,28 @@ impl KvBlocks {
     ///
     /// [`Error::OutOfMemory`]. Nothing has changed then.
     pub fn restore(&mut self, blocks: &[BlockId]) -> Result<()> {
-        let part = self.part_bytes();
-        let parts = self.parts(blocks).map(|start| start..start + part);
+        let parts = parts_of(&self.layers, &self.starts, blocks);
         self.memory.pieces.as_mut().map_or(Ok(()), |pieces| pieces.restore(parts))
     }
 
-    /// Bytes of one block in one layer.
-    fn part_bytes(&self) -> usize {
-        self.shape.block_bytes() / self.shape.layers
+    /// Bytes of one block in the layer where it has the most.
+    fn part_bytes_max(&self) -> usize {
+        self.layers.iter().map(|layer| layer.shape.block_bytes()).max().unwrap_or(1)
     }
 
-    /// Where each layer of each block begins.
-    fn parts<'a>(&self, blocks: &'a [BlockId]) -> impl Iterator<Item = usize> + use<'a> {
-        let (part, layer_bytes, layers) = (self.part_bytes(), self.layer_bytes, self.shape.layers);
-        blocks.iter().flat_map(move |&block| {
-            let start = block as usize * part;
-            assert!(start + part <= layer_bytes, "block {block} does not exist");
-            (0..layers).map(move |layer| layer * layer_bytes + start)
-        })
+    /// Where each layer of each block lies.
+    fn parts(&self, blocks: &[BlockId]) -> impl Iterator<Item = Range<usize>> {
+        parts_of(&self.layers, &self.starts, blocks)
+    }
+
+    /// All layers.
+    pub(super) fn layers(&self) -> &[CacheLayer] {
+        &self.layers
     }
 
     /// One layer.
     pub(super) fn layer(&self, layer: usize) -> CacheLayer {
-        assert!(layer < self.shape.layers);
-        CacheLayer {
-            address: self.memory.address() + (layer * self.layer_bytes) as u64,
-            blocks: self.layer_bytes / self.part_bytes(),
-            shape: self.shape,
-            to_next: if layer + 1 < self.shape.layers { self.layer_bytes as i64 } else { 0 },
-        }
-    }
-
-    /// Bytes of a layer.
-    pub(super) fn layer_bytes(&self) -> usize {
-        self.layer_bytes
+        self.layers[layer]
     }
 
     /// The whole cache, for tests.
@@ -221,4 +235,16 @@ impl KvBlocks {
     pub fn fill(&mut self, bytes: &[u8]) -> Result<()> {
         self.memory.write(0, bytes)
     }
+}
+
+/// Where each of `layers`, which begin at `starts`, has each of `blocks`.
+fn parts_of(layers: &[CacheLayer], starts: &[usize], blocks: &[BlockId]) -> impl Iterator<Item = Range<usize>> {
+    blocks.iter().flat_map(move |&block| {
+        layers.iter().zip(starts).map(move |(layer, start)| {
+            assert!((block as usize) < layer.blocks, "block {block} does not exist");
+            let part = layer.shape.block_bytes();
+            let start = start + block as usize * part;
+            start..start + part
+        })
+    })
 }

@@ -18,17 +18,21 @@ mod attention_units;
 mod blas;
 mod blas_handle;
 mod bytes;
+mod causal_conv;
 mod coded;
 mod coded_hopper;
 mod coded_linear;
 mod copy_blocks;
+mod copy_states;
 mod device;
 mod device_batch;
 mod driver;
 mod embedding;
 mod exchange;
+mod gated_delta;
 mod gated_hopper;
 mod gated_linear;
+mod gated_norm;
 mod gather;
 mod graph;
 mod hopper;
@@ -66,6 +70,7 @@ mod scaled_linear;
 mod settings;
 mod shared_plan;
 mod sigmoid_mul;
+mod states;
 mod storage;
 mod team;
 mod tensor_map;
@@ -84,14 +89,16 @@ pub use nccl::{UniqueId, nccl_version};
 pub use peers::{Fault, Member, Peers, Transport};
 pub use reduce_add_norm::AllReduce;
 pub use rope_and_cache::check_rotary;
+pub use states::States;
 pub use storage::{Storage, Tensor};
 pub use team::Team;
 
 use super::{
-    Activation, AddNorm, AttentionSpec, Backend, Defaults, DeviceMemory, HeadRows, HostMatrix, HostVector, KvShape,
-    LayerInput, NextNorm, NormWeights, Part, QkNormRope, Recording, SharedPrefixes,
+    Activation, AddNorm, AttentionSpec, Backend, Defaults, DeltaHeads, DeltaInputs, DeviceMemory, HeadGate, HeadRows,
+    HostMatrix, HostVector, KvLayout, LayerInput, NextNorm, NormWeights, Part, QkNormRope, Recording, SharedPrefixes,
+    ShortConv, StateShape,
 };
-use crate::batch::{Batch, BatchLimits, BlockId, Sampled};
+use crate::batch::{Batch, BatchLimits, BlockId, Sampled, StateSlot};
 use base::error::{Error, Result};
 use cudarc::driver::sys;
 use device::Device;
@@ -102,6 +109,8 @@ use formats::DType;
 use kernels::KernelLoading;
 use kv_cache::KvBlocks;
 use parking_lot::Mutex;
+use plan::{Geometry, LayerWindow};
+use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::Arc;
 use std::thread;
@@ -112,8 +121,10 @@ pub struct Cuda {
     // Fields are dropped in this order: the context last, after all that needs it.
     kernels: Kernels,
     loader: Mutex<matrix::Loader>,
-    /// The distinct sliding windows of the layers, each of which has a plan of its own.
-    windows: Vec<Option<usize>>,
+    /// The distinct sliding windows of the layers of each kind, each of which has a plan of its own.
+    windows: Vec<LayerWindow>,
+    /// How attention is cut for each kind of layers, known once a KV cache was made.
+    geometries: RefCell<Vec<Geometry>>,
     /// Of a layer, where they are known.
     query_heads: Option<usize>,
     shared_prefixes: SharedPrefixes,
@@ -129,6 +140,7 @@ pub struct Cuda {
 /// Kernels that serve every model of one number type.
 struct Kernels {
     copy_blocks: copy_blocks::Kernels,
+    recurrent: RecurrentKernels,
     embedding: embedding::Kernels,
     norm: norm::Kernels,
     add_norm: add_norm::Kernels,
@@ -146,10 +158,36 @@ struct Kernels {
     reduce_add_norm: reduce_add_norm::Kernels,
 }
 
+/// Kernels that only models with recurrent layers need: loaded when states are made.
+type RecurrentKernels = Option<Box<Recurrent>>;
+
+struct Recurrent {
+    copy_states: copy_states::Kernels,
+    causal_conv: causal_conv::Kernels,
+    gated_delta: gated_delta::Kernels,
+    gated_norm: gated_norm::Kernels,
+}
+
+impl Recurrent {
+    fn new(device: &Device) -> Result<Recurrent> {
+        Ok(Recurrent {
+            copy_states: copy_states::Kernels::new(device)?,
+            causal_conv: causal_conv::Kernels::new(device)?,
+            gated_delta: gated_delta::Kernels::new(device)?,
+            gated_norm: gated_norm::Kernels::new(device)?,
+        })
+    }
+}
+
 impl Kernels {
+    fn recurrent(&self) -> &Recurrent {
+        self.recurrent.as_ref().expect("a model with states has loaded them")
+    }
+
     fn new(device: &Device) -> Result<Kernels> {
         Ok(Kernels {
             copy_blocks: copy_blocks::Kernels::new(device)?,
+            recurrent: RecurrentKernels::default(),
             embedding: embedding::Kernels::new(device)?,
             norm: norm::Kernels::new(device)?,
             add_norm: add_norm::Kernels::new(device)?,
@@ -185,7 +223,8 @@ impl Cuda {
         Ok(Cuda {
             kernels,
             loader,
-            windows: vec![None],
+            windows: vec![LayerWindow::default()],
+            geometries: RefCell::new(Vec::new()),
             query_heads: None,
             shared_prefixes: SharedPrefixes::WhereItPays,
             free_before: None,
@@ -221,6 +260,7 @@ impl Backend for Cuda {
     type Matrix = Matrix;
     type Vector = Vector;
     type KvCache = KvCache;
+    type States = States;
     type DeviceBatch = DeviceBatch;
     type Graph = PassGraph;
     type ContextGuard = ContextGuard;
@@ -274,12 +314,27 @@ impl Backend for Cuda {
         Vector::table(&self.device.context, values)
     }
 
-    fn kv_cache(&self, shape: &KvShape, blocks: usize) -> Result<KvCache> {
+    fn kv_cache(&self, layout: &KvLayout, blocks: usize) -> Result<KvCache> {
         // The weights are there: their way of loading is not needed any more.
         self.loader.lock().finish();
-        self.device.geometry.set(attention::geometry(&self.device, shape, self.query_heads)?);
-        let blocks = KvBlocks::new(&self.device.context, shape, blocks, self.device.dtype)?;
-        Ok(KvCache { blocks, attention: attention::Kernels::new(&self.device, shape)? })
+        let kinds = layout.kinds();
+        // The parts that rows share are made for query heads of one number over KV heads of one shape.
+        let heads = self.query_heads.filter(|_| kinds.len() == 1);
+        let geometries = kinds.iter().map(|shape| attention::geometry(&self.device, shape, heads));
+        let geometries: Vec<_> = geometries.collect::<Result<_>>()?;
+        let blocks = KvBlocks::new(&self.device.context, layout, blocks, self.device.dtype)?;
+        let attention = kinds.iter().zip(&geometries);
+        let attention = attention.map(|(shape, geometry)| attention::Kernels::new(&self.device, shape, geometry));
+        let attention = attention.collect::<Result<_>>()?;
+        self.geometries.replace(geometries);
+        Ok(KvCache { blocks, attention })
+    }
+
+    fn states(&mut self, shape: &StateShape) -> Result<States> {
+        if shape.slots > 0 && self.kernels.recurrent.is_none() {
+            self.kernels.recurrent = Some(Box::new(Recurrent::new(&self.device)?));
+        }
+        States::new(&self.device.context, shape)
     }
 
     fn device_batches(&self, limits: &BatchLimits) -> Result<Vec<DeviceBatch>> {
@@ -298,8 +353,12 @@ impl Backend for Cuda {
         vector.numbers()
     }
 
-    fn kv_shape(cache: &KvCache) -> KvShape {
-        cache.blocks.shape()
+    fn kv_layout(cache: &KvCache) -> &KvLayout {
+        cache.blocks.layout()
+    }
+
+    fn state_shape(states: &States) -> StateShape {
+        states.shape()
     }
 
     fn batch(device_batch: &DeviceBatch) -> &Batch {
@@ -385,6 +444,16 @@ impl Backend for Cuda {
     fn write_blocks(&mut self, cache: &mut KvCache, blocks: &[BlockId], from: &[u8]) -> Result<()> {
         self.failed()?;
         self.together(|cuda| cache.blocks.write_blocks(&cuda.device.context, blocks, from))
+    }
+
+    fn read_state(&mut self, states: &States, slot: StateSlot, to: &mut [u8]) -> Result<()> {
+        self.failed()?;
+        self.together(|_| states.read(slot, to))
+    }
+
+    fn write_state(&mut self, states: &mut States, slot: StateSlot, from: &[u8]) -> Result<()> {
+        self.failed()?;
+        self.together(|_| states.write(slot, from))
     }
 
     /// They have memory since the cache was made.
@@ -484,8 +553,8 @@ impl Backend for Cuda {
         layer: usize,
         device_batch: &DeviceBatch,
     ) {
-        let heads = attention::Heads { out, qkv, raw: None };
-        let result = cache.attention.run(&self.device, spec, heads, cache.blocks.layer(layer), device_batch);
+        let (heads, at) = (attention::Heads { out, qkv, raw: None }, cache.blocks.layer(layer));
+        let result = cache.attention[at.kind].run(&self.device, spec, heads, at, device_batch);
         self.remember(result);
     }
 
@@ -498,13 +567,14 @@ impl Backend for Cuda {
         layer: usize,
         device_batch: &DeviceBatch,
     ) {
-        let (at, attention) = (cache.blocks.layer(layer), &cache.attention);
+        let at = cache.blocks.layer(layer);
+        let attention = &cache.attention[at.kind];
         match &attention.few {
-            Some(few) if few.serves(&self.device, spec, &transform, &at.shape, device_batch) => {
+            Some(few) if few.serves(&self.device, spec, &transform, &at, device_batch) => {
                 let result = few.run(&self.device, spec, heads, &transform, at, device_batch);
                 self.remember(result);
             }
-            _ if attention.prepares(&self.device, spec, &transform, &at.shape, device_batch) => {
+            _ if attention.prepares(&self.device, spec, &transform, &at, device_batch) => {
                 let heads = attention::Heads { out: heads.out, qkv: heads.qkv, raw: Some(&transform) };
                 let result = attention.run(&self.device, spec, heads, at, device_batch);
                 self.remember(result);
@@ -537,6 +607,43 @@ impl Backend for Cuda {
             }
             result => self.remember(result.map(drop)),
         }
+    }
+
+    fn copy_states(&mut self, states: &mut States, device_batch: &DeviceBatch) {
+        let result = self.kernels.recurrent().copy_states.run(&self.device, states, device_batch);
+        self.remember(result);
+    }
+
+    fn causal_conv(
+        &mut self,
+        out: &mut Tensor,
+        x: &Tensor,
+        weight: &Vector,
+        conv: ShortConv,
+        states: (&mut States, usize),
+        device_batch: &DeviceBatch,
+    ) {
+        let kernels = &self.kernels.recurrent().causal_conv;
+        let result = kernels.run(&self.device, out, x, weight, conv, states, device_batch);
+        self.remember(result);
+    }
+
+    fn gated_delta(
+        &mut self,
+        out: &mut Tensor,
+        inputs: DeltaInputs<Tensor, Vector>,
+        heads: DeltaHeads,
+        states: (&mut States, usize),
+        device_batch: &DeviceBatch,
+    ) {
+        let kernels = &self.kernels.recurrent().gated_delta;
+        let result = kernels.run(&self.device, out, inputs, heads, states, device_batch);
+        self.remember(result);
+    }
+
+    fn gated_norm(&mut self, x: &mut Tensor, gate: HeadGate<Tensor, Vector>) {
+        let result = self.kernels.recurrent().gated_norm.run(&self.device, x, gate);
+        self.remember(result);
     }
 
     fn sigmoid_mul(&mut self, x: &mut Tensor, gate: &Tensor) {

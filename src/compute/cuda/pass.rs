@@ -17,12 +17,12 @@ impl Cuda {
     pub(super) fn stage(&mut self, device_batch: &mut DeviceBatch, batch: &Batch, padding: Padding) -> Result<bool> {
         self.failed()?;
         self.device.context.make_current()?;
-        let (geometry, launched) = (self.geometry(), self.exchanges.as_ref().map_or(0, Exchanges::launched));
+        let launched = self.exchanges.as_ref().map_or(0, Exchanges::launched);
         let is_padded = match device_batch.must_grow(batch) {
-            true => {
-                self.together(|cuda| device_batch.stage(&cuda.kernels.upload, batch, padding, &geometry, launched))?
-            }
-            false => device_batch.stage(&self.kernels.upload, batch, padding, &geometry, launched)?,
+            true => self.together(|cuda| {
+                device_batch.stage(&cuda.kernels.upload, batch, padding, |kind| cuda.geometry(kind), launched)
+            })?,
+            false => device_batch.stage(&self.kernels.upload, batch, padding, |kind| self.geometry(kind), launched)?,
         };
         let before = device_batch.addresses().exchanges;
         self.exchanges.iter_mut().for_each(|exchanges| exchanges.begin_pass(before));

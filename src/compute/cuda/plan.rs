@@ -79,20 +79,29 @@ pub struct Geometry {
     pub sharing: Option<Sharing>,
 }
 
+/// Which layers a plan is for: those of a kind, by the shape of their keys and values, that have one window.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LayerWindow {
+    /// Of [`KvLayout::kinds`](crate::KvLayout::kinds).
+    pub kind: usize,
+    /// As in [`AttentionSpec`](crate::AttentionSpec).
+    pub window: Option<usize>,
+}
+
 /// The attention of one pass.
 #[derive(Debug)]
 pub struct Plan {
-    /// One for each distinct window of the layers.
+    /// One for each distinct window of the layers of a kind.
     pub decode: Vec<DecodePlan>,
-    /// Tiles of rows with several new tokens, for all windows; the longest contexts first so that no long one comes last.
-    pub tiles: Vec<PrefillTile>,
+    /// For each kind of layers, tiles of rows with several new tokens, for all windows; the longest contexts first so that no long one comes last.
+    pub tiles: Vec<Vec<PrefillTile>>,
 }
 
 /// The rows with one new token, for the layers with one window.
 #[derive(Debug)]
 pub struct DecodePlan {
-    /// As in [`AttentionSpec`](crate::AttentionSpec).
-    pub window: Option<usize>,
+    /// The layers.
+    pub layers: LayerWindow,
     /// The rows, and an end mark that knows the tiles of all.
     pub rows: Vec<DecodeRow>,
     /// The split of each CTA in use, none of them empty.
@@ -126,26 +135,28 @@ impl DecodeLayout {
 }
 
 impl Plan {
-    /// An empty plan for layers with these windows, which grows to the sizes without allocating.
-    pub fn new(windows: &[Option<usize>], rows: usize, ctas: usize, tiles: usize) -> Result<Plan> {
+    /// An empty plan for such layers, which grows to the sizes without allocating.
+    pub fn new(layers: &[LayerWindow], rows: usize, ctas: usize, tiles: usize) -> Result<Plan> {
         let (what, knob) = ("the plan of attention", "max_num_seqs or max_batched_tokens");
-        let decode = windows.iter().map(|&window| {
+        let decode = layers.iter().map(|&layers| {
             let shared = SharedPlan::new(rows)?;
             let (whole, rows, ctas) = (room(ctas, what, knob)?, room(rows + 1, what, knob)?, room(ctas, what, knob)?);
-            Ok(DecodePlan { window, rows, ctas, shared, whole })
+            Ok(DecodePlan { layers, rows, ctas, shared, whole })
         });
-        Ok(Plan { decode: decode.collect::<Result<_>>()?, tiles: room(tiles, what, knob)? })
+        let kinds = layers.iter().map(|layers| layers.kind + 1).max().unwrap_or(0);
+        let tiles = (0..kinds).map(|_| room(tiles, what, knob));
+        Ok(Plan { decode: decode.collect::<Result<_>>()?, tiles: tiles.collect::<Result<_>>()? })
     }
 
-    /// Maximum number of prefill tiles of a batch with `tokens` tokens and `rows` rows.
+    /// Maximum number of prefill tiles for a kind of layers of a batch with `tokens` tokens and `rows` rows.
     pub fn tiles_max(tokens: usize, rows: usize) -> usize {
         // A row of n tokens takes at most n / 64 + 1 tiles.
         tokens / 64 + rows
     }
 
-    /// The windows it was made for.
-    pub fn windows(&self) -> Vec<Option<usize>> {
-        self.decode.iter().map(|plan| plan.window).collect()
+    /// The layers it was made for.
+    pub fn layers(&self) -> Vec<LayerWindow> {
+        self.decode.iter().map(|plan| plan.layers).collect()
     }
 
     /// Whether rows share keys in any of its layers.
@@ -153,42 +164,51 @@ impl Plan {
         self.decode.iter().any(|plan| !plan.shared.units.is_empty())
     }
 
-    /// Plans the attention of `batch`. Rows without a token or a context, which pad a batch, take no part.
-    pub fn make(&mut self, batch: &Batch, geometry: &Geometry) {
+    /// Plans the attention of `batch`, which is cut by the geometry of each kind of layers. Rows without a token or a context, which pad a
+    /// batch, take no part.
+    pub fn make(&mut self, batch: &Batch, geometry: impl Fn(usize) -> Geometry) {
         for plan in &mut self.decode {
-            plan.make(batch, geometry);
+            plan.make(batch, &geometry(plan.layers.kind));
         }
-        self.tiles.clear();
-        for row in 0..batch.rows() {
-            let (new, context_len) = (batch.row(row), batch.context_lens[row]);
-            if context_len == 0 || new.len() < 2 {
-                continue;
-            }
-            for first in (0..new.len()).step_by(geometry.tile_queries) {
-                self.tiles.push(PrefillTile {
-                    token: (new.start + first) as u32,
-                    row: row as u32,
-                    tokens: (new.len() - first).min(geometry.tile_queries) as u32,
-                    position: context_len - (new.len() - first) as u32,
-                });
-            }
+        for (kind, tiles) in self.tiles.iter_mut().enumerate() {
+            make_tiles(tiles, batch, geometry(kind).tile_queries);
         }
-        self.tiles.sort_unstable_by_key(|tile| std::cmp::Reverse((tile.position + tile.tokens, tile.token)));
     }
+}
+
+/// The tiles of at most `queries` queries.
+fn make_tiles(tiles: &mut Vec<PrefillTile>, batch: &Batch, queries: usize) {
+    tiles.clear();
+    for row in 0..batch.rows() {
+        let (new, context_len) = (batch.row(row), batch.context_lens[row]);
+        if context_len == 0 || new.len() < 2 {
+            continue;
+        }
+        for first in (0..new.len()).step_by(queries) {
+            tiles.push(PrefillTile {
+                token: (new.start + first) as u32,
+                row: row as u32,
+                tokens: (new.len() - first).min(queries) as u32,
+                position: context_len - (new.len() - first) as u32,
+            });
+        }
+    }
+    tiles.sort_unstable_by_key(|tile| std::cmp::Reverse((tile.position + tile.tokens, tile.token)));
 }
 
 impl DecodePlan {
     fn make(&mut self, batch: &Batch, geometry: &Geometry) {
         self.rows.clear();
         self.ctas.clear();
-        self.shared.make(batch, self.window, geometry);
+        self.shared.make(batch, self.layers.window, geometry);
         let mut tiles_before = 0;
         for row in 0..batch.rows() {
             let (new, context_len) = (batch.row(row), batch.context_lens[row]);
             if context_len == 0 || new.len() != 1 {
                 continue;
             }
-            let window_start = self.window.map_or(0, |window| (context_len as usize).saturating_sub(window)) as u32;
+            let window_start =
+                self.layers.window.map_or(0, |window| (context_len as usize).saturating_sub(window)) as u32;
             let window_start = window_start.max(self.shared.tokens(row));
             self.shared.push_row(row);
             self.rows.push(DecodeRow {
@@ -369,8 +389,9 @@ mod tests {
     const WINDOWS: [Option<usize>; 7] = [None, Some(1), Some(17), Some(63), Some(64), Some(65), Some(600)];
 
     fn planned(case: &Case, geometry: &Geometry) -> Plan {
-        let mut plan = Plan::new(&WINDOWS, case.rows.len(), geometry.ctas, 100).unwrap();
-        plan.make(&batch(case.rows), geometry);
+        let layers = WINDOWS.map(|window| LayerWindow { kind: 0, window });
+        let mut plan = Plan::new(&layers, case.rows.len(), geometry.ctas, 100).unwrap();
+        plan.make(&batch(case.rows), |_| *geometry);
         plan
     }
 
@@ -385,7 +406,7 @@ mod tests {
     fn every_tile_of_keys_within_the_window_belongs_to_one_cta() {
         for (case, plan) in planned_decodes() {
             let tiles = |row: &DecodeRow| {
-                let first = plan.window.map_or(0, |window| (row.context_len as usize).saturating_sub(window));
+                let first = plan.layers.window.map_or(0, |window| (row.context_len as usize).saturating_sub(window));
                 first as u32 / 64..row.context_len.div_ceil(64)
             };
             let mut expected = Vec::new();
@@ -409,7 +430,7 @@ mod tests {
                     }
                 }
             }
-            assert_eq!(found, expected, "{}, a window of {:?}", case.name, plan.window);
+            assert_eq!(found, expected, "{}, a window of {:?}", case.name, plan.layers.window);
         }
     }
 
@@ -419,7 +440,7 @@ mod tests {
         for (case, plan) in CASES.iter().flat_map(of_case) {
             let tiles = plan.ctas.iter().map(|cta| cta.tiles);
             if let (Some(least), Some(most)) = (tiles.clone().min(), tiles.max()) {
-                let what = format!("{}, a window of {:?}", case.name, plan.window);
+                let what = format!("{}, a window of {:?}", case.name, plan.layers.window);
                 assert!(least > 0 && most - least <= 1, "{what}: {least} to {most}");
             }
         }
@@ -454,8 +475,8 @@ mod tests {
             let context = |row: usize| least + (row * 7919 % rows * (most - least) as usize / rows) as u32;
             let lengths: Vec<_> = (0..rows).map(|row| (1, context(row))).collect();
             for (geometry, is_whole) in [(WORKERS, for_workers), (CTAS, for_ctas)] {
-                let mut plan = Plan::new(&[None], rows, geometry.ctas, 0).unwrap();
-                plan.make(&batch(&lengths), &geometry);
+                let mut plan = Plan::new(&[LayerWindow::default()], rows, geometry.ctas, 0).unwrap();
+                plan.make(&batch(&lengths), |_| geometry);
                 let ctas = &plan.decode[0].ctas;
                 let what = format!("{rows} rows of {least} to {most} for {}", geometry.ctas);
                 assert_eq!(ctas.iter().all(|cta| cta.tile == 0), is_whole, "{what}");
@@ -470,8 +491,8 @@ mod tests {
     fn rows_of_one_tile_take_all_workers() {
         // 133 rows of 8 KV heads are 1,064 tiles.
         let rows = vec![(1, 64); 133];
-        let mut plan = Plan::new(&[None], rows.len(), WORKERS.ctas, 0).unwrap();
-        plan.make(&batch(&rows), &WORKERS);
+        let mut plan = Plan::new(&[LayerWindow::default()], rows.len(), WORKERS.ctas, 0).unwrap();
+        plan.make(&batch(&rows), |_| WORKERS);
         assert_eq!(plan.decode[0].ctas.len(), WORKERS.ctas);
     }
 
@@ -480,7 +501,7 @@ mod tests {
         for case in CASES {
             let (plan, batch) = (planned(case, &GEOMETRY), batch(case.rows));
             let mut found: Vec<(u32, u32)> = Vec::new();
-            for tile in &plan.tiles {
+            for tile in &plan.tiles[0] {
                 assert!(tile.tokens as usize <= GEOMETRY.tile_queries);
                 found.extend((0..tile.tokens).map(|i| (tile.token + i, tile.position + i)));
             }
@@ -491,7 +512,7 @@ mod tests {
                 assert!(new > 1);
             }
             assert_eq!(found, expected, "{}", case.name);
-            assert!(plan.tiles.len() <= Plan::tiles_max(batch.row_starts[batch.rows()] as usize, batch.rows()));
+            assert!(plan.tiles[0].len() <= Plan::tiles_max(batch.row_starts[batch.rows()] as usize, batch.rows()));
         }
     }
 }

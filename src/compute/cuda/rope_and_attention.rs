@@ -83,12 +83,12 @@ pub fn knows_heads(spec: &AttentionSpec, transform: &QkNormRope<Vector, Tensor>,
 }
 
 /// Whether they know the rows: those of one new token each that share no keys.
-pub fn knows_rows(spec: &AttentionSpec, device_batch: &DeviceBatch) -> bool {
+pub fn knows_rows(spec: &AttentionSpec, kind: usize, device_batch: &DeviceBatch) -> bool {
     let batch = device_batch.batch();
     batch.rows() == batch.tokens()
-        && device_batch.prefill_tiles().is_empty()
+        && device_batch.prefill_tiles(kind).len == 0
         // Rows that share keys have a plan that begins behind them.
-        && device_batch.decode_plan(spec.window).plan.shared.units.is_empty()
+        && device_batch.decode_plan(kind, spec.window).plan.shared.units.is_empty()
 }
 
 /// The kernels for the heads of a cache.
@@ -125,9 +125,10 @@ impl RopeAndAttention {
         device: &Device,
         spec: &AttentionSpec,
         transform: &QkNormRope<Vector, Tensor>,
-        shape: &KvShape,
+        cache: &CacheLayer,
         device_batch: &DeviceBatch,
     ) -> bool {
+        let shape = &cache.shape;
         let rows = device_batch.batch().rows();
         let least = match (device.rounding, &self.units) {
             (Rounding::Fastest, _) => 1,
@@ -138,7 +139,7 @@ impl RopeAndAttention {
             && cluster(rows * shape.kv_heads, device.facts().processors).is_some_and(|cluster| cluster >= least)
             && spec.softcap.is_none()
             && knows_heads(spec, transform, shape)
-            && knows_rows(spec, device_batch)
+            && knows_rows(spec, cache.kind, device_batch)
     }
 
     /// Launches what [`serves`](Self::serves) knows.
@@ -158,7 +159,7 @@ impl RopeAndAttention {
         let KvShape { kv_heads, head_dim, block_size, .. } = cache.shape;
         let (group, pairs) = (spec.heads / kv_heads, qkv.rows() * kv_heads);
         let cluster = cluster(pairs, device.facts().processors).expect("a batch that is served");
-        let (at, plan) = (device_batch.addresses(), device_batch.decode_plan(spec.window));
+        let (at, plan) = (device_batch.addresses(), device_batch.decode_plan(cache.kind, spec.window));
         let norm = transform.norm.as_ref();
         let params = AttentionFewParams {
             out: out.storage.address(),

@@ -9,20 +9,24 @@ use super::kernels::Chaining;
 use super::kv_cache::KvBlocks;
 use super::linear::Route;
 use super::management::FreeBefore;
-use super::plan::Geometry;
+use super::plan::{Geometry, LayerWindow};
 use super::reduce_add_norm::AllReduce;
 use super::shared_plan::Sharing;
-use crate::{KvShape, Rounding, SharedPrefixes};
+use crate::{KvLayout, KvShape, Rounding, SharedPrefixes};
 use base::error::Result;
 
 impl Cuda {
-    /// Refuses a model whose KV cache has this shape, and `heads` query heads over it, if the kernels do not know such heads.
+    /// Refuses a KV cache that the kernels do not know, whatever its heads are.
+    pub fn check_cache(&self, layout: &KvLayout) -> Result<()> {
+        KvBlocks::check(layout, self.device.dtype)
+    }
+
+    /// Refuses a layer whose keys and values have this shape, and `heads` query heads over it, if the kernels do not know such heads.
     pub fn check_heads(&self, shape: &KvShape, heads: usize) -> Result<()> {
-        KvBlocks::check(shape, self.device.dtype)?;
         attention::check(shape, heads)
     }
 
-    /// Names the query heads of a layer. Rows share the keys of their prefix in caches that are made afterwards.
+    /// Names the query heads of every layer, where all have as many. Rows share the keys of their prefix in caches that are made afterwards.
     pub fn set_query_heads(&mut self, heads: usize) {
         self.query_heads = Some(heads);
     }
@@ -32,11 +36,17 @@ impl Cuda {
         self.shared_prefixes = shared_prefixes;
     }
 
-    /// Names the sliding windows of all layers, `None` for layers without one; before the first call there are none. A batch serves
-    /// the windows that were named when its memory was made.
+    /// Names the sliding windows of all layers, `None` for layers without one, over caches of one shape; before the first call there are
+    /// none. A batch serves the windows that were named when its memory was made.
     pub fn set_windows(&mut self, windows: impl IntoIterator<Item = Option<usize>>) {
+        self.set_layer_windows(windows.into_iter().map(|window| (0, window)));
+    }
+
+    /// As [`set_windows`](Self::set_windows), with the [kind](KvLayout::kinds) of each layer.
+    pub fn set_layer_windows(&mut self, windows: impl IntoIterator<Item = (usize, Option<usize>)>) {
         self.windows.clear();
-        for window in windows {
+        for (kind, window) in windows {
+            let window = LayerWindow { kind, window };
             if !self.windows.contains(&window) {
                 self.windows.push(window);
             }
@@ -97,9 +107,13 @@ impl Cuda {
         self.free_before = before;
     }
 
-    /// How the attention of the next pass is cut.
-    pub(super) fn geometry(&self) -> Geometry {
-        let geometry = self.device.geometry.get();
+    /// How the attention of the next pass is cut in layers of a kind.
+    ///
+    /// # Panics
+    ///
+    /// If no cache with such layers was made.
+    pub(super) fn geometry(&self, kind: usize) -> Geometry {
+        let geometry = self.geometries.borrow()[kind];
         // Batch-invariant attention reads every row by itself. Ranks replay what they recorded, at one rate.
         let may_share = self.device.rounding == Rounding::Fastest && self.exchanges.is_none();
         let sharing = geometry.sharing.filter(|_| may_share).and_then(|sharing| match self.shared_prefixes {

@@ -358,7 +358,7 @@ fn common_blocks(batch: &Batch, rows: &[Placed], known: usize, sharing: &Sharing
 
 #[cfg(test)]
 mod tests {
-    use super::super::plan::{Cuts, DecodeRow, Plan};
+    use super::super::plan::{Cuts, DecodeRow, LayerWindow, Plan};
     use super::*;
     use std::collections::HashSet;
 
@@ -390,8 +390,8 @@ mod tests {
     }
 
     fn planned(batch: &Batch, window: Option<usize>, sharing: Sharing) -> Plan {
-        let mut plan = Plan::new(&[window], batch.rows(), 264, 100).unwrap();
-        plan.make(batch, &geometry(sharing));
+        let mut plan = Plan::new(&[LayerWindow { kind: 0, window }], batch.rows(), 264, 100).unwrap();
+        plan.make(batch, |_| geometry(sharing));
         plan
     }
 
@@ -541,7 +541,7 @@ mod tests {
     #[test]
     fn nothing_is_allocated_for_a_batch_that_there_is_room_for() {
         let mut state = 7;
-        let mut plan = Plan::new(&[None], 64, 264, 100).unwrap();
+        let mut plan = Plan::new(&[LayerWindow::default()], 64, 264, 100).unwrap();
         let places = |plan: &Plan| {
             let shared = &plan.decode[0].shared;
             let of = |at: usize, room: usize| (at, room);
@@ -557,7 +557,7 @@ mod tests {
         };
         let before = places(&plan);
         for _ in 0..200 {
-            plan.make(&batch(&random_rows(&mut state, 64, 16)), &geometry(ALWAYS));
+            plan.make(&batch(&random_rows(&mut state, 64, 16)), |_| geometry(ALWAYS));
         }
         assert_eq!(places(&plan), before);
     }

@@ -38,9 +38,9 @@ pub(super) fn check<B: Backend>(
     layer: usize,
     device_batch: &B::DeviceBatch,
 ) {
-    let kv = B::kv_shape(cache);
+    let kv = B::kv_layout(cache).layer(layer);
     let tokens = B::batch(device_batch).tokens();
-    assert!(layer < kv.layers && spec.heads.is_multiple_of(kv.kv_heads) && spec.window != Some(0));
+    assert!(spec.heads.is_multiple_of(kv.kv_heads) && spec.window != Some(0));
     assert!(spec.softcap.is_none_or(|softcap| softcap > 0.0));
     assert_eq!((qkv.rows(), qkv.cols()), (tokens, (spec.heads + 2 * kv.kv_heads) * kv.head_dim));
     assert_eq!((out.rows(), out.cols()), (tokens, spec.heads * kv.head_dim));

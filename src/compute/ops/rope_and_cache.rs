@@ -53,9 +53,8 @@ pub(super) fn check<B: Backend>(
     layer: usize,
     device_batch: &B::DeviceBatch,
 ) {
-    let kv = B::kv_shape(cache);
+    let kv = B::kv_layout(cache).layer(layer);
     let batch = B::batch(device_batch);
-    assert!(layer < kv.layers);
     assert_eq!((qkv.rows(), qkv.cols()), (batch.tokens(), (spec.heads + 2 * kv.kv_heads) * kv.head_dim));
     let QkNormRope { norm, whole, rope, temperature } = transform;
     if let Some(WholeRows { queries, keys }) = whole {

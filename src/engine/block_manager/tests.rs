@@ -83,7 +83,7 @@ fn two_copies_of_a_prefix_become_one_when_cached() {
     let tokens = [1, 2, 3, 4, 5];
     let ((mut first, none), (mut second, _)) = (allocate(&mut pool, &tokens), allocate(&mut pool, &tokens));
     assert_eq!((none, pool.free_blocks()), (0, 0));
-    let nothing_shared = SharedPrefix { blocks: 0, prefix: EMPTY };
+    let nothing_shared = SharedPrefix { blocks: 0, prefix: EMPTY, state: NO_STATE };
     cache_from(&mut pool, nothing_shared, &tokens, &mut first);
     cache_from(&mut pool, nothing_shared, &tokens, &mut second);
     assert_eq!(first[..2], second[..2]);

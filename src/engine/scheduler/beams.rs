@@ -6,7 +6,6 @@
 use super::{Event, GetMemory, Room, Scheduler, Sequence, SequenceKey};
 use crate::beam_search::{Answer, BeamSearch, Ending, SearchStatus};
 use base::error::Result;
-use compute::batch::BlockCopy;
 
 impl Scheduler {
     /// Makes a step of the search of the request with `key`, all of whose beams are paused.
@@ -37,7 +36,7 @@ impl Scheduler {
     /// Forgets the search of a request, of which a beam is taken out for good.
     pub(super) fn forget_search(&mut self, beam: &Sequence) {
         self.searches.remove(&beam.id());
-        forget_copies(&mut self.copies, beam);
+        self.forget_copies(beam);
     }
 
     /// Preempts the last running sequences until another one can run. When nothing was scheduled, nothing is in flight and no
@@ -77,7 +76,7 @@ impl Scheduler {
         }
         for child in search.beams().iter().filter(|child| child.slot != child.parent) {
             let [beam, parent] = beams.get_disjoint_mut([child.slot, child.parent]).expect("two slots");
-            beam.fork_from(parent, &mut self.pool, &mut self.copies);
+            beam.fork_from(parent, &mut self.pool, &mut self.copies, &mut self.state_copies);
         }
         for child in search.beams() {
             beams[child.slot].go_on(child.token);
@@ -97,9 +96,22 @@ impl Scheduler {
         }
     }
 
+    /// Forgets copies to blocks and to a state that a sequence is about to give back: they may soon be something else.
+    fn forget_copies(&mut self, sequence: &Sequence) {
+        self.copies.retain(|copy| !sequence.table.blocks().contains(&copy.to));
+        let states = self.pool.states();
+        self.state_copies.retain(|copy| {
+            let stays = copy.to != sequence.table.state();
+            if !stays {
+                states.unlock(copy.from);
+            }
+            stays
+        });
+    }
+
     /// Takes the blocks of a sequence that was running, and lets it wait again.
     pub(super) fn preempt(&mut self, mut sequence: Sequence) {
-        forget_copies(&mut self.copies, &sequence);
+        self.forget_copies(&sequence);
         sequence.preempt(&mut self.pool);
         self.preemptions += 1;
         self.waiting.insert(sequence.key, sequence);
@@ -109,8 +121,3 @@ impl Scheduler {
 /// What stands for an answer where the model gave too few tokens any probability.
 const NO_ANSWER: Answer =
     Answer { tokens: Vec::new(), score: f32::NEG_INFINITY, logprob: f32::NEG_INFINITY, ending: Ending::Length };
-
-/// Forgets copies to blocks that a sequence is about to give back: they may soon be something else.
-fn forget_copies(copies: &mut Vec<BlockCopy>, sequence: &Sequence) {
-    copies.retain(|copy| !sequence.table.blocks().contains(&copy.to));
-}

@@ -4,7 +4,7 @@ use super::{Finish, Output, Sequence, SequenceStatus, StopToken, Tokenizer};
 use crate::beam_search::{Answer, BeamSearch, Ending};
 use crate::block_manager::BlockManager;
 use base::TokenId;
-use compute::batch::BlockCopy;
+use compute::batch::{BlockCopy, StateCopy};
 use std::time::Instant;
 
 impl Sequence {
@@ -40,9 +40,15 @@ impl Sequence {
         }
     }
 
-    /// Takes over the tokens and blocks of `parent`, a paused beam: full blocks are shared, and a copy of a block that is not
-    /// full is ordered in `copies`. Without a free block for the copy, or where `parent` has no blocks, it is computed again.
-    pub fn fork_from(&mut self, parent: &Sequence, pool: &mut BlockManager, copies: &mut Vec<BlockCopy>) {
+    /// Takes over the tokens and blocks of `parent`, a paused beam: full blocks are shared, and copies of a block that is not
+    /// full and of the recurrent state are ordered. Without a free block for the copy, or where `parent` has no blocks, it is computed again.
+    pub fn fork_from(
+        &mut self,
+        parent: &Sequence,
+        pool: &mut BlockManager,
+        copies: &mut Vec<BlockCopy>,
+        states: &mut Vec<StateCopy>,
+    ) {
         self.begin();
         self.tokens.truncate(self.prompt_tokens());
         self.tokens.extend_from_slice(parent.completion());
@@ -51,7 +57,7 @@ impl Sequence {
         self.time_to_first_token_us = parent.time_to_first_token_us;
         if !parent.table.is_empty() {
             self.table.reserve(self.request.limit, pool);
-            self.table.fork_from(&parent.table, pool, copies);
+            self.table.fork_from(&parent.table, pool, copies, states);
         }
     }
 

@@ -1,4 +1,4 @@
-//! Which KV blocks hold the keys and values of a sequence?
+//! Which KV blocks hold the keys and values of a sequence, and which slot its recurrent state?
 //!
 //! Invariants: `computed` tokens fit into `blocks`; the first `cached.blocks` blocks hold `cached.prefix` and are shared where
 //! another sequence has cached the same prefix. A table without blocks has computed nothing. The first `released` entries are not
@@ -6,7 +6,7 @@
 
 use crate::block_manager::{BlockManager, PrefixId, SharedPrefix};
 use base::TokenId;
-use compute::batch::{BlockCopy, BlockId};
+use compute::batch::{BlockCopy, BlockId, NO_STATE, StateCopy, StateSlot};
 
 /// The KV blocks of one sequence, in the order of its tokens.
 pub struct BlockTable {
@@ -21,6 +21,10 @@ pub struct BlockTable {
     min_free_blocks: usize,
     /// Separates prefixes that must not be shared.
     salt: u64,
+    /// Where the recurrent state after the computed tokens lies; [`NO_STATE`] without blocks, or where the model keeps none.
+    state: StateSlot,
+    /// The checkpoint that the next pass continues instead, locked; or [`NO_STATE`].
+    source: StateSlot,
 }
 
 /// Which blocks an allocation may share.
@@ -45,6 +49,8 @@ impl BlockTable {
             cached: nothing_cached(salt),
             min_free_blocks: 0,
             salt,
+            state: NO_STATE,
+            source: NO_STATE,
         }
     }
 
@@ -116,12 +122,48 @@ impl BlockTable {
             Ok(shared) => {
                 self.cached = shared;
                 self.computed = shared.blocks * pool.block_size();
-                Some(())
+                let has_state = !pool.keeps_states() || self.take_state(shared.state, pool);
+                if !has_state {
+                    self.release(pool);
+                }
+                has_state.then_some(())
             }
             Err(lacking) => {
                 self.min_free_blocks = lacking.free_blocks;
                 None
             }
+        }
+    }
+
+    /// Takes a slot for a state that continues the one in `source`, or begins. `false` where there is none now.
+    fn take_state(&mut self, source: StateSlot, pool: &mut BlockManager) -> bool {
+        let slot = match self.blocks.get(self.cached.blocks.wrapping_sub(1)) {
+            Some(&last) if source != NO_STATE => pool.take_state_after(source, last),
+            _ => pool.take_state(),
+        };
+        let Some(slot) = slot else { return false };
+        self.state = slot;
+        self.source = if slot == source { NO_STATE } else { source };
+        true
+    }
+
+    /// Where the next pass of the sequence finds the state that it continues, and where it leaves the one after it; the former is [`NO_STATE`] at
+    /// the beginning of the sequence, and locked if it is not the latter.
+    pub fn next_state(&mut self, start: usize) -> (StateSlot, StateSlot) {
+        let source = std::mem::replace(&mut self.source, NO_STATE);
+        match (start, source) {
+            (0, _) => (NO_STATE, self.state),
+            (_, NO_STATE) => (self.state, self.state),
+            _ => (source, self.state),
+        }
+    }
+
+    /// Makes the state in `slot` the checkpoint of the prefix of `position` tokens, which are computed and whole blocks.
+    pub fn hang_checkpoint(&self, position: usize, slot: StateSlot, pool: &mut BlockManager) {
+        let index = position / pool.block_size() - 1;
+        match index >= self.released && index < self.cached.blocks {
+            true => pool.hang_checkpoint(self.blocks[index], slot),
+            false => pool.states().give_up(slot),
         }
     }
 
@@ -133,7 +175,7 @@ impl BlockTable {
             let index = self.cached.blocks;
             let content = &tokens[index * block_size..(index + 1) * block_size];
             let prefix = pool.cache_block(self.cached.prefix, content, &mut self.blocks[index]);
-            self.cached = SharedPrefix { blocks: index + 1, prefix };
+            self.cached = SharedPrefix { blocks: index + 1, prefix, state: NO_STATE };
             if index == self.released {
                 // Another sequence's copy may have taken the place of this one.
                 self.fill_released();
@@ -160,10 +202,20 @@ impl BlockTable {
         }
     }
 
-    /// Takes over the contents of `parent`, while it has no blocks itself: shares the full blocks, and orders a copy of the
-    /// last one in `copies` if it is not full. Stays without blocks where no block is free for the copy.
-    pub fn fork_from(&mut self, parent: &BlockTable, pool: &mut BlockManager, copies: &mut Vec<BlockCopy>) {
+    /// Takes over the contents of `parent`, while it has no blocks itself: shares the full blocks, and orders copies of the
+    /// last one, if it is not full, and of the recurrent state. Stays without blocks where no block or slot is free for the copy.
+    pub fn fork_from(
+        &mut self,
+        parent: &BlockTable,
+        pool: &mut BlockManager,
+        copies: &mut Vec<BlockCopy>,
+        states: &mut Vec<StateCopy>,
+    ) {
         debug_assert!(self.is_empty());
+        if parent.state != NO_STATE {
+            let Some(slot) = pool.take_state() else { return };
+            self.state = slot;
+        }
         let full = parent.computed / pool.block_size();
         self.blocks.extend_from_slice(&parent.blocks[..full]);
         self.released = parent.released;
@@ -176,10 +228,27 @@ impl BlockTable {
         self.fill_released();
         self.computed = parent.computed;
         self.cached = parent.cached;
+        if self.state != NO_STATE {
+            pool.states().lock(parent.state);
+            states.push(StateCopy { from: parent.state, to: self.state });
+        }
     }
 
-    /// Returns all blocks to the pool, and keeps the memory of the table.
+    /// Where the recurrent state lies, or [`NO_STATE`].
+    pub fn state(&self) -> StateSlot {
+        self.state
+    }
+
+    /// Returns all blocks and the slot of the state to the pool, and keeps the memory of the table.
     pub fn release(&mut self, pool: &mut BlockManager) {
+        let (state, source) = (self.state, self.source);
+        (self.state, self.source) = (NO_STATE, NO_STATE);
+        if state != NO_STATE {
+            pool.states().give_up(state);
+        }
+        if source != NO_STATE {
+            pool.states().unlock(source);
+        }
         self.blocks.drain(..self.released);
         self.released = 0;
         pool.release(&mut self.blocks);
@@ -190,5 +259,5 @@ impl BlockTable {
 }
 
 fn nothing_cached(salt: u64) -> SharedPrefix {
-    SharedPrefix { blocks: 0, prefix: PrefixId::Empty { salt } }
+    SharedPrefix { blocks: 0, prefix: PrefixId::Empty { salt }, state: NO_STATE }
 }

@@ -8,6 +8,7 @@ use crate::shard::{Sharding, Sums};
 use crate::spec::{Activation, Norm, NormKind, NormWeight};
 use crate::spec::{SublayerNorms as Norms, *};
 use crate::weights::Reading;
+use compute::StateShape;
 use compute::batch::{Batch, Sampling};
 use compute::cpu::{Cpu, Isa};
 use formats::DType;
@@ -57,7 +58,8 @@ fn logits(spec: &DecoderSpec, names: &'static Names, isa: Isa) -> Vec<f64> {
     let mut cpu = Cpu::new(1, isa);
     let sharding = Sharding::new(spec, 0, 1, Sums::Gathered).unwrap();
     let mut decoder = Decoder::load(&cpu, spec, sharding, &mut weights(names), &limits, 16).unwrap();
-    let mut cache = cpu.kv_cache(&spec.kv_shape(16, DType::F32.into()), 1).unwrap();
+    let cache = cpu.kv_cache(&spec.kv_layout(16, DType::F32.into()), 1).unwrap();
+    let mut memory = SequenceMemory { cache, states: cpu.states(&StateShape::default()).unwrap() };
     let mut batch = Batch::with_limits(&limits);
     batch.token_ids.push(TOKEN as u32);
     batch.positions.push(0);
@@ -69,8 +71,8 @@ fn logits(spec: &DecoderSpec, names: &'static Names, isa: Isa) -> Vec<f64> {
     batch.sampling.push(Sampling::GREEDY);
     let mut device_batch = cpu.device_batch(&limits).unwrap();
     cpu.upload(&mut device_batch, &batch).unwrap();
-    decoder.begin(&mut cpu, &mut cache, &device_batch);
-    decoder.run_to_logits(&mut cpu, &mut cache, &mut device_batch);
+    decoder.begin(&mut cpu, &mut memory, &device_batch);
+    decoder.run_to_logits(&mut cpu, &mut memory, &mut device_batch);
     decoder.logits().values().iter().map(|&v| f64::from(v)).collect()
 }
 
@@ -127,8 +129,9 @@ impl Naive<'_> {
             let FeedForward::Dense(mlp) = &layer.feed_forward;
             let (mixer_norms, mlp_norms) = (&layer.mixer_norms, &layer.feed_forward_norms);
             let read = self.norm(mixer_norms.before, &format!("{at}{}", names.mixer_norms.before), &x);
-            let mut value = self.product(&format!("{at}self_attn.v_proj"), spec.attention().kv_width(), &read);
-            if layer.mixer.attention().output_gate == OutputGate::Sigmoid {
+            let mut value =
+                self.product(&format!("{at}self_attn.v_proj"), layer.mixer.attention().unwrap().kv_width(), &read);
+            if layer.mixer.attention().unwrap().output_gate == OutputGate::Sigmoid {
                 let gate = self.product(&format!("{at}{}", names.attention.gate), value.len(), &read);
                 value.iter_mut().zip(gate).for_each(|(v, gate)| *v /= 1.0 + (-gate).exp());
             }
@@ -164,7 +167,7 @@ fn around(spec: &mut DecoderSpec, mixer: [Option<Norm>; 2], feed_forward: [Optio
 }
 
 fn gated(layer: &mut LayerSpec) {
-    let Mixer::Attention(attention) = &mut layer.mixer;
+    let Mixer::Attention(attention) = &mut layer.mixer else { unreachable!() };
     attention.output_gate = OutputGate::Sigmoid;
 }
 

@@ -32,7 +32,7 @@ fn changed(name: &str, changes: Value) -> Value {
 }
 
 fn attention(layer: &LayerSpec) -> &SelfAttention {
-    let Mixer::Attention(attention) = &layer.mixer;
+    let Mixer::Attention(attention) = &layer.mixer else { panic!("{layer:?}") };
     attention
 }
 
@@ -106,7 +106,7 @@ fn granite_has_four_factors() {
     assert_eq!((spec.embedding_scale, spec.head.scale), (12.0, 0.125));
     assert_eq!((spec.layers[7].residual_scale, attention(&spec.layers[7]).scores.scale), (0.22, 0.015625));
     let four = described(&changed("granite-4.0-micro", json!({})));
-    assert_eq!((four.feed_forward_width(), attention(&four.layers[0]).rope), (8192, Some(0)));
+    assert_eq!((four.layers[0].feed_forward.width(), attention(&four.layers[0]).rope), (8192, Some(0)));
     for other in [json!("nope"), json!(null)] {
         let four = described(&changed("granite-4.0-micro", json!({"position_embedding_type": other})));
         assert_eq!(attention(&four.layers[0]).rope, None);

@@ -20,6 +20,7 @@ pub(crate) mod olmo3;
 pub(crate) mod phi3;
 pub(crate) mod qwen2;
 pub(crate) mod qwen3;
+pub(crate) mod qwen3_5;
 pub(crate) mod seed_oss;
 pub(crate) mod smollm3;
 
@@ -32,6 +33,7 @@ pub const FAMILIES: &[&Family] = &[
     &ministral3::FAMILY,
     &qwen2::FAMILY,
     &qwen3::FAMILY,
+    &qwen3_5::FAMILY,
     &phi3::FAMILY,
     &smollm3::FAMILY,
     &granite::FAMILY,

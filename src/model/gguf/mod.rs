@@ -118,7 +118,7 @@ impl Stored {
             for norms in [&mut layer.mixer_norms, &mut layer.feed_forward_norms] {
                 [&mut norms.before, &mut norms.after].into_iter().flatten().for_each(complete);
             }
-            let crate::spec::Mixer::Attention(attention) = &mut layer.mixer;
+            let crate::spec::Mixer::Attention(attention) = &mut layer.mixer else { continue };
             match &mut attention.qk_norm {
                 QkNorm::PerHead { norm, .. } | QkNorm::Whole(norm) => complete(norm),
                 QkNorm::None => {}

@@ -3,7 +3,7 @@
 //! `TENSOR_NAMES` and `MODEL_TENSORS` of gguf-py are the source. Any family may have its projections to queries, keys and values in one
 //! tensor, if whoever converted the model asked for it.
 
-use crate::names::{AttentionNames, GateUpNames, Layout, MlpNames, Names, NormNames, QkvNames, Root};
+use crate::names::{AttentionNames, DeltaNames, GateUpNames, Layout, MlpNames, Names, NormNames, QkvNames, Root};
 
 /// The names of a family in both forms of a file.
 pub struct GgufNames {
@@ -23,6 +23,7 @@ const PLAIN: Names = Names {
         query_norm: "attn_q_norm",
         key_norm: "attn_k_norm",
     },
+    delta: DeltaNames::NONE,
     feed_forward_norms: NormNames { before: "ffn_norm", after: "" },
     mlp: MlpNames { gate_up: GateUpNames::Separate { gate: "ffn_gate", up: "ffn_up" }, down: "ffn_down" },
     final_norm: "output_norm",

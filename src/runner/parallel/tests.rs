@@ -116,7 +116,7 @@ fn a_panic_of_a_rank_at_any_exchange_goes_on_at_the_caller() {
 fn blocks_are_not_waited_for_when_their_rank_has_failed() {
     let mut runner = open(Fault::PassPanics(0), &mut go_on).unwrap();
     runner.submit(&batch()).unwrap();
-    let mut bytes = vec![0; runner.kv_shape.block_bytes()];
+    let mut bytes = vec![0; runner.kv_layout.block_bytes()];
     let read = catch_unwind(AssertUnwindSafe(|| runner.read_blocks(&[0], &mut bytes)));
     assert_eq!(message(read.expect_err("it goes on here")), "an exchange that a test forbids");
 }

@@ -173,8 +173,12 @@ pub fn have_the_bits_of_one(transport: Option<Transport>, cases: &[&str]) {
             // Among others, and in chunks.
             let rows = |runner: &mut dyn FnMut(&Batch, &mut Vec<Vec<f32>>)| {
                 let mut rows = Vec::new();
-                let mut sequences: Vec<Sequence> =
-                    (0..20).map(|i| Sequence::new(&prompt(1 + (i as usize * 7) % 50), i * 6..(i + 1) * 6)).collect();
+                let mut sequences: Vec<Sequence> = (0..20)
+                    .map(|i| Sequence {
+                        state: i,
+                        ..Sequence::new(&prompt(1 + (i as usize * 7) % 50), i * 6..(i + 1) * 6)
+                    })
+                    .collect();
                 let mut batch = Batch::with_limits(&limits);
                 for _ in 0..4 {
                     batch.clear();

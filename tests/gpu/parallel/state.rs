@@ -42,7 +42,7 @@ fn blocks_have_one_form_on_one_and_on_two_gpus() {
             let block = {
                 let source = formats::source::Source::open(&crate::driver::golden(name)).unwrap();
                 let loaded = runner::cuda::open(&source, &config, 0, &mut |_| ControlFlow::Continue(())).unwrap();
-                loaded.1.kv_shape.block_bytes()
+                loaded.1.kv_layout.block_bytes()
             };
             let bytes = block * BLOCKS.len();
             let wanted = computed(&mut one, &limits, bytes);

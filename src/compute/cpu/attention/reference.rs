@@ -2,29 +2,22 @@
 
 use crate::batch::Batch;
 use crate::cpu::{KvCache, KvNumber, int8};
-use crate::{AttentionSpec, KvFormat};
+use crate::{AttentionSpec, KvFormat, KvShape};
 use formats::DType;
 use half::{bf16, f16};
 
 /// `out` is `[tokens, heads * head_dim]`, `qkv` `[tokens, (heads + 2 kv_heads) * head_dim]`.
 pub fn reference(spec: &AttentionSpec, out: &mut [f32], qkv: &[f32], cache: &KvCache, layer: usize, batch: &Batch) {
-    match cache.shape().format {
-        KvFormat::Plain(DType::F32) => attend::<f32>(spec, out, qkv, cache.layer(layer), cache, batch),
-        KvFormat::Plain(DType::F16) => attend::<f16>(spec, out, qkv, cache.layer(layer), cache, batch),
-        KvFormat::Plain(DType::Bf16) => attend::<bf16>(spec, out, qkv, cache.layer(layer), cache, batch),
-        KvFormat::Int8 => attend::<i8>(spec, out, qkv, cache.layer(layer), cache, batch),
+    match cache.shape(layer).format {
+        KvFormat::Plain(DType::F32) => attend::<f32>(spec, out, qkv, cache.layer(layer), cache.shape(layer), batch),
+        KvFormat::Plain(DType::F16) => attend::<f16>(spec, out, qkv, cache.layer(layer), cache.shape(layer), batch),
+        KvFormat::Plain(DType::Bf16) => attend::<bf16>(spec, out, qkv, cache.layer(layer), cache.shape(layer), batch),
+        KvFormat::Int8 => attend::<i8>(spec, out, qkv, cache.layer(layer), cache.shape(layer), batch),
     }
 }
 
-fn attend<T: KvNumber>(
-    spec: &AttentionSpec,
-    out: &mut [f32],
-    qkv: &[f32],
-    layer: &[T],
-    cache: &KvCache,
-    batch: &Batch,
-) {
-    let (kv, heads) = (cache.shape(), spec.heads);
+fn attend<T: KvNumber>(spec: &AttentionSpec, out: &mut [f32], qkv: &[f32], layer: &[T], kv: KvShape, batch: &Batch) {
+    let heads = spec.heads;
     let scale_at = |at: usize| match bytemuck::cast_slice(layer)[at..].first_chunk() {
         Some(&stored) if T::IS_SCALED => f64::from(int8::scale_of(stored)),
         _ => 1.0,

@@ -1,0 +1,81 @@
+//! See `ops/gated_delta.rs` for the contract, `kernels/gated_delta.cu` for the work.
+
+use super::device::Device;
+use super::device_batch::DeviceBatch;
+use super::driver::Address;
+use super::kernels::{Kernel, suffix};
+use super::matrix::Vector;
+use super::params::params;
+use super::states::States;
+use super::storage::Tensor;
+use crate::{DeltaHeads, DeltaInputs};
+use base::error::Result;
+
+params! {
+    GatedDeltaParams in "gated_delta.cu" {
+        out: Address,
+        qkv: Address,
+        gates: Address,
+        decays: Address,
+        states: Address,
+        row_starts: Address,
+        sources: Address,
+        slots: Address,
+        saves: Address,
+        slot_numbers: i64,
+        out_stride: i32,
+        qkv_stride: i32,
+        gates_stride: i32,
+        key_heads: i32,
+        value_heads: i32,
+        value_dim: i32,
+    }
+}
+
+/// A kernel for each of [`DeltaHeads::KEY_DIMS`].
+pub struct Kernels([Kernel; DeltaHeads::KEY_DIMS.len()]);
+
+impl Kernels {
+    pub fn new(device: &Device) -> Result<Kernels> {
+        let module = device.module("gated_delta")?;
+        let kernel = |dim| Kernel::new(&module, &format!("gated_delta_{dim}_{}", suffix(device.dtype)));
+        let [a, b, c, d] = DeltaHeads::KEY_DIMS.map(kernel);
+        Ok(Kernels([a?, b?, c?, d?]))
+    }
+
+    pub fn run(
+        &self,
+        device: &Device,
+        out: &mut Tensor,
+        inputs: DeltaInputs<Tensor, Vector>,
+        heads: DeltaHeads,
+        (states, at): (&mut States, usize),
+        device_batch: &DeviceBatch,
+    ) -> Result<()> {
+        let DeltaInputs { qkv, gates, first_gate, decays } = inputs;
+        let places = device_batch.addresses();
+        let kernel = DeltaHeads::KEY_DIMS.iter().position(|&dim| dim == heads.key_dim).expect("the op checked it");
+        let params = GatedDeltaParams {
+            out: out.storage.address(),
+            qkv: qkv.storage.address(),
+            gates: gates.storage.address() + (first_gate * device.dtype.bytes()) as u64,
+            decays: decays.wide.address(),
+            states: states.region(at),
+            row_starts: places.row_starts,
+            sources: places.state_sources,
+            slots: places.state_slots,
+            saves: places.state_saves,
+            slot_numbers: states.shape().numbers as i64,
+            out_stride: out.storage.stride() as i32,
+            qkv_stride: qkv.storage.stride() as i32,
+            gates_stride: gates.storage.stride() as i32,
+            key_heads: heads.keys as i32,
+            value_heads: heads.values as i32,
+            value_dim: heads.value_dim as i32,
+        };
+        // Lanes of a warp that share a column, as the kernels have them.
+        let split = if heads.key_dim > 32 { 2 } else { 1 };
+        let blocks = [device_batch.batch().rows(), heads.values, (heads.value_dim * split).div_ceil(32)];
+        self.0[kernel].launch(device.chaining, blocks, 32, 0, &params)
+    }
+}

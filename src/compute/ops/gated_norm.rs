@@ -1,0 +1,21 @@
+//! An RMS norm of each head, then a gate: `x[h] = x[h] / sqrt(mean(x[h]^2) + eps) * weight * silu(gate[h])`, with `silu(v) = v / (1 + exp(-v))`.
+
+use crate::{Backend, HeadGate, Tensor};
+
+/// | operand | shape |
+/// |---------|-------|
+/// | `x`     | `[tokens, heads * head_dim]` |
+///
+/// # Panics
+///
+/// If the shapes disagree: only a wrong model can cause it, never a user's input.
+pub fn gated_norm<B: Backend>(
+    backend: &mut B,
+    x: &mut Tensor<B::Storage>,
+    gate: HeadGate<Tensor<B::Storage>, B::Vector>,
+) {
+    assert_eq!(x.rows(), gate.gate.rows());
+    assert!(gate.first + x.cols() <= gate.gate.cols());
+    assert!(x.cols().is_multiple_of(B::vector_len(gate.weight)));
+    backend.gated_norm(x, gate);
+}

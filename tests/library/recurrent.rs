@@ -1,0 +1,222 @@
+//! An engine over a model with recurrent layers: whatever is shared, evicted, preempted, forked, saved and cut, each request gets the answer that it gets
+//! alone.
+
+use crate::driver;
+use crate::random_requests;
+
+use base::TokenId;
+use base::error::Error;
+use driver::golden;
+use engine::beam_search::{BeamParams, EarlyStopping};
+use engine::options::{EngineOptions, PrefixCache};
+use engine::sampling_params::{Eos, Pinning, Pooling, SamplingParams};
+use engine::{Budget, Engine, Prompt};
+use proptest::strategy::{Strategy, ValueTree};
+use proptest::test_runner::TestRunner;
+use runner::Device;
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+const MODEL: &str = "qwen3_5-f32";
+
+fn options(change: impl Fn(&mut EngineOptions)) -> EngineOptions {
+    let mut options = EngineOptions::new(golden(MODEL));
+    options.device = Device::Cpu;
+    options.num_threads = Some(2);
+    options.kv_block_size = Some(4);
+    options.max_num_seqs = Some(6);
+    options.kv_cache_bytes = Some(8 << 20);
+    options.state_interval = Some(16);
+    options.seed = Some(3);
+    change(&mut options);
+    options
+}
+
+fn open(change: impl Fn(&mut EngineOptions)) -> Engine {
+    Engine::open(&options(change), &mut |_| ControlFlow::Continue(())).unwrap()
+}
+
+/// Requests of all kinds, many of which begin alike.
+fn requests() -> Vec<(Vec<TokenId>, SamplingParams)> {
+    let mut runner = TestRunner::deterministic();
+    let strategy = (random_requests::prompts(), random_requests::params());
+    let mut requests: Vec<_> = (0..24).map(|_| strategy.new_tree(&mut runner).unwrap().current()).collect();
+    requests.retain(|(prompt, _)| !prompt.is_empty());
+    for (_, params) in &mut requests {
+        params.max_tokens = Some(params.max_tokens.unwrap_or(12).min(12));
+        params.min_tokens = params.min_tokens.min(12);
+        params.pinning = Pinning::Evictable;
+    }
+    let plain = || SamplingParams { max_tokens: Some(12), ..SamplingParams::default() };
+    let long: Vec<TokenId> = (0..90).map(|i| 1 + i * i % 23).collect();
+    for len in [90, 60, 89, 33, 32, 31, 90] {
+        requests.push((long[..len].to_vec(), plain()));
+    }
+    let beams = BeamParams { width: 3, length_penalty: 1.0, early_stopping: EarlyStopping::WhenUnlikely };
+    requests.push((long.clone(), SamplingParams { beams: Some(beams), ..plain() }));
+    requests.push((long.clone(), SamplingParams { completions: 3, temperature: 1.0, ..plain() }));
+    requests.push((long.clone(), SamplingParams { num_logprobs: 4, num_prompt_logprobs: 3, ..plain() }));
+    requests.push((long.clone(), SamplingParams { pooling: Pooling::Mean, ..plain() }));
+    requests.push((long, SamplingParams { pooling: Pooling::Last, ..plain() }));
+    requests
+}
+
+/// What outputs say, but for times and what was cached.
+fn answers(engine: &mut Engine, budget: Budget, at_once: usize) -> Vec<BTreeMap<u32, String>> {
+    let handle = engine.handle().clone();
+    let requests = requests();
+    let mut said = vec![BTreeMap::<u32, String>::new(); requests.len()];
+    for (group, some) in requests.chunks(at_once).enumerate() {
+        for (tag, (prompt, params)) in some.iter().enumerate() {
+            let params = SamplingParams { tag: (group * at_once + tag) as u64, ..params.clone() };
+            handle.add_request(Prompt::Tokens(prompt), params).unwrap();
+        }
+        while !handle.is_finished() {
+            engine.step(budget).unwrap();
+            while let Some(output) = engine.next_output() {
+                let text = format!(
+                    "{:?} {:?} {:?} {:?} {:?} {}\n",
+                    output.token_ids,
+                    output.embedding,
+                    output.finish,
+                    output.logprobs,
+                    output.prompt_logprobs,
+                    output.score
+                );
+                *said[output.tag as usize].entry(output.index).or_default() += &text;
+            }
+        }
+    }
+    assert!(said.iter().all(|said| !said.is_empty()));
+    said
+}
+
+#[test]
+fn whatever_the_schedule_each_request_gets_the_bits_that_it_gets_alone() {
+    let alone = |options: &mut EngineOptions| options.prefix_cache = PrefixCache::Off;
+    let wanted = answers(&mut open(alone), Budget::OnePass, 1);
+    let info = open(|_| ()).handle().model_info().clone();
+    let (state, block) = (info.states.bytes as u64, info.kv_layout.block_bytes() as u64);
+    // The states of six sequences, and one more and few blocks, or fewer blocks and none.
+    let few_states = 6 * state + 4 * state;
+    let few_blocks = 6 * state + 31 * block;
+    type Change<'a> = &'a dyn Fn(&mut EngineOptions);
+    let cases: [(&str, Change, Budget, usize); 7] = [
+        ("one after another, sharing prefixes", &|_| (), Budget::OnePass, 1),
+        ("all at once", &|_| (), Budget::OnePass, 100),
+        ("one checkpoint", &|o| o.kv_cache_bytes = Some(few_states), Budget::OnePass, 100),
+        (
+            "few blocks",
+            &|o| (o.max_batched_tokens, o.kv_cache_bytes) = (Some(16), Some(few_blocks)),
+            Budget::OnePass,
+            100,
+        ),
+        ("small chunks", &|o| (o.max_batched_tokens, o.max_num_seqs) = (Some(7), Some(3)), Budget::OnePass, 100),
+        ("passes cut in the middle", &|o| o.num_threads = Some(1), Budget::Time(Duration::ZERO), 5),
+        ("two ranks", &|o| o.tensor_parallel_size = 2, Budget::OnePass, 100),
+    ];
+    let mut preempted = 0;
+    for (name, change, budget, at_once) in cases {
+        let mut engine = open(change);
+        let found = answers(&mut engine, budget, at_once);
+        for (request, (found, wanted)) in found.iter().zip(&wanted).enumerate() {
+            assert_eq!(found, wanted, "{name}, request {request}");
+        }
+        preempted += engine.handle().stats().preemptions;
+    }
+    assert!(preempted > 0, "nothing was preempted");
+}
+
+/// Runs one request; returns its tokens, and how many of its prompt were cached.
+fn ask(engine: &mut Engine, prompt: &[TokenId], tokens: u32) -> (Vec<TokenId>, u32) {
+    let params = SamplingParams { max_tokens: Some(tokens), eos: Eos::Ignored, ..SamplingParams::default() };
+    engine.handle().add_request(Prompt::Tokens(prompt), params).unwrap();
+    let (mut answer, mut cached) = (Vec::new(), 0);
+    while !engine.handle().is_finished() {
+        engine.step(Budget::OnePass).unwrap();
+        while let Some(output) = engine.next_output() {
+            answer.extend_from_slice(&output.token_ids);
+            cached = output.cached_tokens;
+        }
+    }
+    (answer, cached)
+}
+
+#[test]
+fn a_turn_of_a_conversation_computes_no_more_than_what_is_new_and_an_interval() {
+    let mut engine = open(|_| ());
+    let mut text: Vec<TokenId> = Vec::new();
+    for turn in 0..8 {
+        let known = text.len();
+        text.extend((0..13).map(|i| 3 + (turn * 31 + i * 7) % 80));
+        let (answer, cached) = ask(&mut engine, &text, 9);
+        let again = known as u32 - cached.min(known as u32);
+        assert!(again < 16 + 4, "turn {turn} computes {again} of {known} known tokens again");
+        text.extend(answer);
+    }
+}
+
+#[test]
+fn a_saved_prefix_goes_on_in_another_engine() {
+    let mut engine = open(|_| ());
+    let prompt: Vec<TokenId> = (0..50).map(|i| 3 + i * 7 % 80).collect();
+    let (answer, _) = ask(&mut engine, &prompt, 10);
+    let prefix = engine.find_prefix(&prompt, 0).unwrap();
+    assert_eq!(prefix.tokens(), 48, "the last full block of the prompt");
+    let mut bytes = vec![0; prefix.bytes()];
+    engine.save_prefix(&prefix, &mut bytes).unwrap();
+
+    let mut other = open(|_| ());
+    assert_eq!(other.restore_prefix(&bytes).unwrap(), 48);
+    assert_eq!(ask(&mut other, &prompt, 10), (answer, 48));
+
+    let mut dense = EngineOptions::new(golden("qwen3-f32-embedding"));
+    (dense.device, dense.kv_block_size, dense.kv_cache_bytes) = (Device::Cpu, Some(4), Some(1 << 20));
+    let mut dense = Engine::open(&dense, &mut |_| ControlFlow::Continue(())).unwrap();
+    let message = dense.restore_prefix(&bytes).unwrap_err().to_string();
+    assert!(message.contains("the saved prefix has a recurrent state, and this model keeps none"), "{message}");
+    bytes[8] = 1;
+    let message = other.restore_prefix(&bytes).unwrap_err().to_string();
+    assert!(message.contains("this model keeps recurrent state, and the saved prefix has none"), "{message}");
+    let message = open(|o| o.tensor_parallel_size = 2).find_prefix(&prompt, 0).err().unwrap().to_string();
+    assert!(message.contains("set tensor_parallel_size to 1"), "{message}");
+}
+
+#[test]
+fn a_pinned_prompt_is_continued_after_all_others_were_evicted() {
+    let mut engine = open(|o| (o.max_num_seqs, o.kv_cache_bytes) = (Some(1), Some(600_000)));
+    let states = engine.handle().model_info().states;
+    assert!(states.slots >= 3, "{states:?}");
+    let pinned: Vec<TokenId> = (0..41).map(|i| 3 + i * 7 % 80).collect();
+    let params = SamplingParams {
+        max_tokens: Some(2),
+        eos: Eos::Ignored,
+        pinning: Pinning::Pinned,
+        ..SamplingParams::default()
+    };
+    engine.handle().add_request(Prompt::Tokens(&pinned), params).unwrap();
+    while !engine.handle().is_finished() {
+        engine.step(Budget::OnePass).unwrap();
+        while engine.next_output().is_some() {}
+    }
+    for other in 0..2 * states.slots as TokenId {
+        let prompt: Vec<TokenId> = (0..40).map(|i| 3 + (other * 13 + i * 11) % 80).collect();
+        ask(&mut engine, &prompt, 2);
+    }
+    assert_eq!(ask(&mut engine, &pinned, 2).1, 40);
+}
+
+#[test]
+fn more_sequences_than_their_states_have_room_are_refused_with_the_number_that_fits() {
+    let state = open(|_| ()).handle().model_info().states.bytes as u64;
+    let bytes = 4 * state + state / 2;
+    let options = options(|o| o.kv_cache_bytes = Some(bytes));
+    match Engine::open(&options, &mut |_| ControlFlow::Continue(())) {
+        Err(Error::StatesTooLarge { sequences: 6, fits: 4, .. }) => (),
+        other => panic!("{:?}", other.err()),
+    }
+    // Where nobody asked for a number, fewer run.
+    let engine = open(|o| (o.max_num_seqs, o.kv_cache_bytes) = (None, Some(bytes)));
+    assert_eq!(engine.handle().model_info().limits.rows, 2);
+}

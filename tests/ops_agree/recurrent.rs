@@ -1,0 +1,168 @@
+//! `causal_conv`, `gated_delta`, `gated_norm` and `copy_states`.
+
+use crate::column::{Column, Op, agrees, assert_near};
+use crate::inputs::recurrent::{self, CONVS, Conv, DELTAS, FIRST_GATE, ROWS, Row, SLOTS, place};
+use crate::inputs::{Random, uploaded};
+use compute::batch::{Batch, NO_STATE};
+use compute::cpu::{Cpu, Isa, reference};
+use compute::{Backend, DeltaHeads, DeltaInputs, HeadGate, ShortConv, ops};
+
+fn on_each_cpu(test: impl Fn(&mut Cpu, &str)) {
+    for isa in Isa::available() {
+        for threads in [1, 2] {
+            test(&mut Cpu::new(threads, *isa), &format!("{isa:?}, {threads} threads"));
+        }
+    }
+}
+
+/// A convolution over `batch`: output, and the states afterwards.
+fn convolve(cpu: &mut Cpu, case: &Conv, batch: &Batch, [x, weight, contents]: [&[f32]; 3]) -> (Vec<f32>, Vec<f32>) {
+    let (numbers, at, _) = place(case.conv.state_numbers(case.cols));
+    let mut states = recurrent::states(cpu, contents, numbers);
+    let (device_batch, weight) = (uploaded(cpu, batch), cpu.table(weight).unwrap());
+    let (x, mut out) = (cpu.filled(x, case.width), cpu.poisoned(batch.tokens(), case.cols));
+    ops::causal_conv(cpu, &mut out, &x, &weight, case.conv, (&mut states, at), &device_batch);
+    (cpu.read(&out), recurrent::contents(cpu, &states))
+}
+
+#[test]
+fn causal_conv_agrees_with_its_specification() {
+    for case in CONVS {
+        let batch = recurrent::batch(ROWS);
+        let mut random = Random(1);
+        let x = random.numbers(batch.tokens() * case.width, 2.0);
+        let weight = random.numbers(case.conv.taps * case.cols, 0.7);
+        let contents = random.numbers(SLOTS * place(case.conv.state_numbers(case.cols)).0, 2.0);
+        let inputs = [&x[..], &weight, &contents];
+        let (expected, states) = recurrent::convolved(case, &batch, inputs);
+        on_each_cpu(|cpu, what| {
+            let (out, after) = convolve(cpu, case, &batch, inputs);
+            assert_near(&out, &expected, 1e-6, what);
+            assert_eq!(after, states, "{what}: inputs are kept as they are");
+        });
+    }
+}
+
+/// A delta rule over `batch`: output, and the states afterwards.
+fn delta(cpu: &mut Cpu, heads: DeltaHeads, batch: &Batch, inputs: [&[f32]; 4]) -> (Vec<f32>, Vec<f32>) {
+    let [qkv, gates, decays, contents] = inputs;
+    let (numbers, at, _) = place(heads.state_numbers());
+    let mut states = recurrent::states(cpu, contents, numbers);
+    let (device_batch, decays) = (uploaded(cpu, batch), cpu.table(decays).unwrap());
+    let (qkv, gates) = (cpu.filled(qkv, heads.width()), cpu.filled(gates, gates.len() / batch.tokens()));
+    let mut out = cpu.poisoned(batch.tokens(), heads.value_width());
+    let inputs = DeltaInputs { qkv: &qkv, gates: &gates, first_gate: FIRST_GATE, decays: &decays };
+    ops::gated_delta(cpu, &mut out, inputs, heads, (&mut states, at), &device_batch);
+    (cpu.read(&out), recurrent::contents(cpu, &states))
+}
+
+/// Inputs of a delta rule over `tokens` tokens.
+fn delta_inputs(heads: DeltaHeads, tokens: usize) -> [Vec<f32>; 4] {
+    let mut random = Random(2);
+    let qkv = random.numbers(tokens * heads.width(), 2.0);
+    let gates = random.numbers(tokens * (FIRST_GATE + 2 * heads.values + 2), 3.0);
+    let decays = recurrent::decays(&mut random, heads);
+    [qkv, gates, decays, random.numbers(SLOTS * place(heads.state_numbers()).0, 1.0)]
+}
+
+#[test]
+fn gated_delta_agrees_with_its_specification() {
+    for &heads in DELTAS {
+        let batch = recurrent::batch(ROWS);
+        let inputs = delta_inputs(heads, batch.tokens());
+        let inputs = inputs.each_ref().map(|numbers| &numbers[..]);
+        let (expected, states) = recurrent::delta(heads, &batch, inputs);
+        on_each_cpu(|cpu, what| {
+            let (out, after) = delta(cpu, heads, &batch, inputs);
+            assert_near(&out, &expected, 2e-6, what);
+            assert_near(&after, &states, 1e-6, what);
+        });
+    }
+}
+
+#[test]
+fn how_a_prompt_is_cut_changes_no_bit() {
+    let conv = Conv { conv: ShortConv { taps: 4, has_silu: true }, cols: 48, width: 50 };
+    let heads = DELTAS[0];
+    const TOKENS: usize = 7;
+    let mut random = Random(3);
+    let x = random.numbers(TOKENS * conv.width, 2.0);
+    let weight = random.numbers(4 * conv.cols, 0.7);
+    let [qkv, gates, decays, _] = delta_inputs(heads, TOKENS);
+    let zeros = |len: usize| vec![0.0; 2 * place(len).0];
+    on_each_cpu(|cpu, what| {
+        let run = |cpu: &mut Cpu, cuts: &[usize]| {
+            let mut states = [zeros(conv.conv.state_numbers(conv.cols)), zeros(heads.state_numbers())];
+            let (mut outs, mut start) = ([Vec::new(), Vec::new()], 0);
+            for &end in cuts.iter().chain([&TOKENS]) {
+                let source = if start == 0 { NO_STATE } else { 1 };
+                let batch = recurrent::batch(&[Row { tokens: end - start, source, slot: 1, saves: &[] }]);
+                let part = |numbers: &[f32]| {
+                    let width = numbers.len() / TOKENS;
+                    numbers[start * width..end * width].to_vec()
+                };
+                let (out, after) = convolve(cpu, &conv, &batch, [&part(&x), &weight, &states[0]]);
+                outs[0].extend(out);
+                let (out, delta_after) = delta(cpu, heads, &batch, [&part(&qkv), &part(&gates), &decays, &states[1]]);
+                outs[1].extend(out);
+                states = [after, delta_after];
+                start = end;
+            }
+            (outs, states)
+        };
+        let whole = run(cpu, &[]);
+        for cuts in [&[1][..], &[2], &[3, 4], &[1, 2, 3, 4, 5, 6], &[6]] {
+            assert!(run(cpu, cuts) == whole, "{what}, cut at {cuts:?}");
+        }
+    });
+}
+
+struct GatedNorm;
+
+impl Op for GatedNorm {
+    /// Tokens, heads, numbers of a head, and the first column of the gates.
+    type Case = (usize, usize, usize, usize);
+    const CASES: &'static [(&'static str, Self::Case)] = &[
+        ("one head", (1, 1, 16, 0)),
+        ("an odd head", (3, 2, 37, 5)),
+        ("decode batch of Qwen3.5", (16, 32, 128, 8192)),
+    ];
+    const BOUND: f64 = 1e-6;
+
+    fn expected(&(tokens, heads, dim, first): &Self::Case) -> Vec<f32> {
+        let ([mut x, gates, weight], width) = norm_inputs(tokens, heads, dim, first);
+        for (x, gates) in x.chunks_exact_mut(heads * dim).zip(gates.chunks_exact(width)) {
+            reference::gated_norm(x, &gates[first..][..heads * dim], &weight, 1e-5);
+        }
+        x
+    }
+
+    fn computed<B: Column>(backend: &mut B, &(tokens, heads, dim, first): &Self::Case) -> Vec<f32> {
+        let ([x, gates, weight], width) = norm_inputs(tokens, heads, dim, first);
+        let (mut x, gate) = (backend.filled(&x, heads * dim), backend.filled(&gates, width));
+        let weight = backend.table(&weight).unwrap();
+        ops::gated_norm(backend, &mut x, HeadGate { gate: &gate, first, weight: &weight, eps: 1e-5 });
+        backend.read(&x)
+    }
+}
+
+fn norm_inputs(tokens: usize, heads: usize, dim: usize, first: usize) -> ([Vec<f32>; 3], usize) {
+    let (mut random, width) = (Random(4), first + heads * dim + 3);
+    let x = random.numbers(tokens * heads * dim, 0.3);
+    let gates = random.numbers(tokens * width, 5.0);
+    ([x, gates, random.numbers(dim, 2.0)], width)
+}
+
+#[test]
+fn gated_norm_agrees_with_its_specification() {
+    agrees::<GatedNorm>();
+}
+
+#[test]
+fn states_are_copied_one_after_another() {
+    on_each_cpu(|cpu, what| {
+        let contents: Vec<f32> = (0..SLOTS * 7).map(|i| i as f32).collect();
+        let [copied, expected] = recurrent::copied(cpu, &contents, 7);
+        assert_eq!(copied, expected, "{what}");
+    });
+}
