@@ -9,7 +9,7 @@ use crate::attention::{Attention, AttentionScratch, Context, PositionTables};
 use crate::mlp::{Mlp, MlpScratch};
 use crate::norm::{Norm, SublayerNorms};
 use crate::shard::Sharding;
-use crate::spec::{DecoderSpec, FeedForward, HeadWeights, LayerSpec, Mixer, Order};
+use crate::spec::{DecoderSpec, FeedForward, HeadWeights, LayerSpec, Mixer, Order, StreamScale};
 use crate::stream::{Reader, Stream};
 use crate::weights::Weights;
 use base::error::Result;
@@ -46,6 +46,8 @@ struct Layer<B: Backend> {
     feed_forward_norms: SublayerNorms<B>,
     mlp: Mlp<B>,
     residual_scale: f32,
+    /// Of the stream behind the layer.
+    stream_scale: f32,
 }
 
 struct Head<B: Backend> {
@@ -209,7 +211,7 @@ impl<B: Backend> Decoder<B> {
     fn layer(&mut self, backend: &mut B, cache: &mut B::KvCache, device_batch: &B::DeviceBatch, index: usize) {
         let (layer, sharding) = (&self.layers[index], &self.sharding);
         let Activations { stream, attention: attention_scratch, mlp: mlp_scratch, .. } = &mut self.activations;
-        let Layer { order, mixer_norms, attention, feed_forward_norms, mlp, residual_scale } = layer;
+        let Layer { order, mixer_norms, attention, feed_forward_norms, mlp, residual_scale, stream_scale } = layer;
 
         let context = Context { cache, tables: &self.tables, device_batch };
         let read = if mixer_norms.before().is_some() { stream.normed() } else { stream.rows() };
@@ -219,7 +221,7 @@ impl<B: Backend> Decoder<B> {
             // The rows that the mixer read are still there.
             Order::Parallel => Reader { norm: None, layer: None },
         };
-        stream.add(backend, sharding, attention.output(), attended, mixer_norms.add(*residual_scale), next);
+        stream.add(backend, sharding, attention.output(), attended, mixer_norms.add(*residual_scale, 1.0), next);
 
         let is_normed = *order == Order::Parallel || feed_forward_norms.before().is_some();
         let read = if is_normed { stream.normed() } else { stream.rows() };
@@ -228,7 +230,14 @@ impl<B: Backend> Decoder<B> {
             Some(layer) => layer.reader(),
             None => Reader { norm: Some(self.final_norm.weights()), layer: None },
         };
-        stream.add(backend, sharding, mlp.output(), gated, feed_forward_norms.add(*residual_scale), next);
+        stream.add(
+            backend,
+            sharding,
+            mlp.output(),
+            gated,
+            feed_forward_norms.add(*residual_scale, *stream_scale),
+            next,
+        );
     }
 
     fn gather(&mut self, backend: &mut B, device_batch: &mut B::DeviceBatch) {
@@ -299,6 +308,10 @@ impl<B: Backend> Layer<B> {
             feed_forward_norms: norms(weights, &spec.feed_forward_norms, &names.feed_forward_norms)?,
             mlp: Mlp::load(backend, mlp, sharding, weights, index, hidden)?,
             residual_scale: spec.residual_scale,
+            stream_scale: match spec.stream_scale {
+                StreamScale::One => 1.0,
+                StreamScale::Stored => weights.number(&names.in_layer(index, names.stream_scale))?,
+            },
         })
     }
 

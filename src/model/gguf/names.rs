@@ -25,6 +25,7 @@ const PLAIN: Names = Names {
     },
     feed_forward_norms: NormNames { before: "ffn_norm", after: "" },
     mlp: MlpNames { gate_up: GateUpNames::Separate { gate: "ffn_gate", up: "ffn_up" }, down: "ffn_down" },
+    stream_scale: "",
     final_norm: "output_norm",
     head: "output",
 };
