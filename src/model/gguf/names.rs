@@ -43,6 +43,7 @@ const FUSED_MLP: MlpNames = MlpNames { gate_up: GateUpNames::Fused("ffn_up"), ..
 pub static LLAMA: GgufNames = GgufNames::of(PLAIN);
 pub static PHI3: GgufNames = GgufNames::of(Names { mlp: FUSED_MLP, ..PLAIN });
 pub static GEMMA2: GgufNames = GgufNames::of(NORMS_AROUND);
+pub static GEMMA4: GgufNames = GgufNames::of(Names { stream_scale: "layer_output_scale", ..NORMS_AROUND });
 pub static MUSE_GLIMMER: GgufNames =
     GgufNames::of(Names { attention: AttentionNames { gate: "attn_gate", ..NORMS_AROUND.attention }, ..NORMS_AROUND });
 pub static GLM4: GgufNames = GgufNames::of(Names { mlp: FUSED_MLP, ..NORMS_AROUND });
