@@ -151,6 +151,7 @@ impl Layers {
                 whole: None,
                 rope: Some(RopeTable { table: &*rope, rotary: KV.head_dim, pairing: Pairing::Halves }),
                 temperature: None,
+                value_norm: None,
             };
             ops::rope_and_cache(cpu, &SPEC, qkv, transform, cache, layer, device_batch);
         });

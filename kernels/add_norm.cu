@@ -18,6 +18,7 @@ struct AddNormParams {
     float eps;                 // of the next norm
     float post_eps;            // of the norm of delta
     float scale;               // factor of what is added
+    float stream_scale;        // factor of the sum
 };
 
 // Grid [tokens], block [whole warps that take up to 64 numbers a thread]. POST normalizes delta, NEXT the sum.

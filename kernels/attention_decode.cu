@@ -565,6 +565,7 @@ KERNELS(128, 4)
 KERNELS(160, 2)
 KERNELS(192, 2)
 KERNELS(256, 2)
+KERNELS(512, 1)
 
 #define SHARED_KERNEL(dim, group, tiles, warps, int8_ctas, dtype)                                                           \
     extern "C" __global__ void __launch_bounds__(32 * warps)                                                                \

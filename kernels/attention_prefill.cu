@@ -5,6 +5,9 @@
 // four warps holds 16 * MT queries, so that a key or value fragment serves MT products. Keys and values come from the
 // paged cache, after the new ones were written to it: prefix hits and chunks are the same code.
 //
+// The output of heads of more than 256 numbers does not fit the registers of a warp: two warps take the same queries, and each half of the
+// numbers of a value. Both compute the scores.
+//
 // What a query gets depends on it and the keys before it alone: they come in tiles that begin at fixed positions, from the tile on
 // that the window of the first query begins in, and a masked key changes no bit. So for batch-invariant results rows with one new token
 // take this way too where `attention_units.cu` does not compute them, with the query heads of a KV head in place of queries of several
@@ -42,14 +45,20 @@ enum class Queries {
     HEADS,   // that share a KV head, of one token
 };
 
-// Grid [tiles * heads] or [rows * KV heads], block [32 * WARPS], shared [(16 * WARPS * MT + 4 * KV) rows], or with int8
-// [(16 * WARPS * MT + 2 * KV) rows + 2 * KV * (head_dim + 6) bytes].
+// Warps that take the same queries, each a part of the numbers of a head.
+__host__ __device__ constexpr int parts_of(int head_dim) {
+    return head_dim > 256 ? 2 : 1;
+}
+
+// Grid [tiles * heads] or [rows * KV heads], block [32 * WARPS], shared [(QUERIES + 4 * KV) rows], or with int8
+// [(QUERIES + 2 * KV) rows + 2 * KV * (head_dim + 6) bytes].
 template <class T, int D, Queries OF, int WARPS, int MT, int KV, Kv FORMAT>
 __device__ void attention_prefill(const AttentionPrefillParams<T>& p) {
     using Rows = Tile<D>;
     constexpr int THREADS = 32 * WARPS;
-    constexpr int QUERIES = 16 * WARPS * MT;
-    constexpr int STEPS = D / 16;
+    constexpr int PARTS = parts_of(D), QUERY_WARPS = WARPS / PARTS;
+    constexpr int QUERIES = 16 * QUERY_WARPS * MT;
+    constexpr int STEPS = D / 16, OUT_STEPS = STEPS / PARTS;
     constexpr int SLICE = KV * Rows::STRIDE * 8;  // numbers of a tile of keys, or of values
     constexpr bool IS_INT8 = FORMAT == Kv::INT8;
     extern __shared__ __align__(128) uint8_t shared[];
@@ -72,7 +81,8 @@ __device__ void attention_prefill(const AttentionPrefillParams<T>& p) {
     // Query `row` is that of this token and head.
     const auto token_of = [&](int row) { return size_t(tile.token) + (OF == Queries::TOKENS ? row : 0); };
     const auto head_of = [&](int row) { return head + (OF == Queries::TOKENS ? 0 : row); };
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, matrix = lane / 8;
+    // Of the queries, and of the numbers of a head.
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % QUERY_WARPS, part = threadIdx.x / 32 / QUERY_WARPS, matrix = lane / 8;
     T* queries = reinterpret_cast<T*>(shared);
     T* ring = queries + QUERIES * Rows::STRIDE * 8;  // [2 stages][K|V], with int8 one stage, and then
     uint8_t* bytes = reinterpret_cast<uint8_t*>(ring + 2 * SLICE);           // [K|V][KV][D], the next tile
@@ -156,7 +166,7 @@ __device__ void attention_prefill(const AttentionPrefillParams<T>& p) {
     const int begin = window_start / KV * KV;
     issue(begin, 0);
 
-    float out[MT][STEPS * 2][4] = {};
+    float out[MT][OUT_STEPS * 2][4] = {};
     float highest[MT][2], sum[MT][2] = {};
 #pragma unroll
     for (int m = 0; m < MT; m++) highest[m][0] = highest[m][1] = -INFINITY;
@@ -256,7 +266,7 @@ __device__ void attention_prefill(const AttentionPrefillParams<T>& p) {
                 }
                 sum[m][h] = fmaf(sum[m][h], keep, added);
 #pragma unroll
-                for (int n = 0; n < STEPS * 2; n++) {
+                for (int n = 0; n < OUT_STEPS * 2; n++) {
                     out[m][n][2 * h] *= keep;
                     out[m][n][2 * h + 1] *= keep;
                 }
@@ -287,9 +297,10 @@ __device__ void attention_prefill(const AttentionPrefillParams<T>& p) {
                 weight[m][3] = narrow2<T>(score[m][2 * k + 1][2], score[m][2 * k + 1][3]);
             }
 #pragma unroll
-            for (int n = 0; n < STEPS; n++) {
+            for (int n = 0; n < OUT_STEPS; n++) {
                 uint32_t value[4];
-                load_matrices_transposed(value, values + Rows::at(k * 16 + (matrix & 1) * 8 + lane % 8, 2 * n + (matrix >> 1)) * 16);
+                const int chunk = 2 * (part * OUT_STEPS + n) + (matrix >> 1);
+                load_matrices_transposed(value, values + Rows::at(k * 16 + (matrix & 1) * 8 + lane % 8, chunk) * 16);
 #pragma unroll
                 for (int m = 0; m < MT; m++) {
                     mma<T>(out[m][2 * n], weight[m], value[0], value[1]);
@@ -309,9 +320,9 @@ __device__ void attention_prefill(const AttentionPrefillParams<T>& p) {
             total += __shfl_xor_sync(0xffffffffu, total, 2);
             if (row >= count) continue;
             const float share = 1.0f / total;
-            T* to = p.out + (token_of(row) * (p.kv_heads * p.group) + head_of(row)) * D + lane % 4 * 2;
+            T* to = p.out + (token_of(row) * (p.kv_heads * p.group) + head_of(row)) * D + part * OUT_STEPS * 16 + lane % 4 * 2;
 #pragma unroll
-            for (int n = 0; n < STEPS * 2; n++) {
+            for (int n = 0; n < OUT_STEPS * 2; n++) {
                 *reinterpret_cast<uint32_t*>(to + n * 8) = narrow2<T>(out[m][n][2 * h] * share, out[m][n][2 * h + 1] * share);
             }
         }
@@ -327,13 +338,13 @@ __device__ void attention_prefill(const AttentionPrefillParams<T>& p) {
         nvllm_k_attention_prefill_d##dim##_##dtype##_int8(const __grid_constant__ AttentionPrefillParams<dtype> p) { \
         attention_prefill<dtype, dim, Queries::TOKENS, 4, queries, keys, Kv::INT8>(p);                             \
     }                                                                                                              \
-    extern "C" __global__ void __launch_bounds__(32)                                                               \
+    extern "C" __global__ void __launch_bounds__(32 * parts_of(dim))                                               \
         nvllm_k_attention_invariant_d##dim##_##dtype##_int8(const __grid_constant__ AttentionPrefillParams<dtype> p) { \
-        attention_prefill<dtype, dim, Queries::HEADS, 1, 1, keys, Kv::INT8>(p);                                    \
+        attention_prefill<dtype, dim, Queries::HEADS, parts_of(dim), 1, keys, Kv::INT8>(p);                        \
     }                                                                                                              \
-    extern "C" __global__ void __launch_bounds__(32)                                                               \
+    extern "C" __global__ void __launch_bounds__(32 * parts_of(dim))                                               \
         nvllm_k_attention_invariant_d##dim##_##dtype(const __grid_constant__ AttentionPrefillParams<dtype> p) {    \
-        attention_prefill<dtype, dim, Queries::HEADS, 1, 1, keys, Kv::PLAIN>(p);                                   \
+        attention_prefill<dtype, dim, Queries::HEADS, parts_of(dim), 1, keys, Kv::PLAIN>(p);                       \
     }
 #define KERNELS(dim, queries, keys)  \
     KERNEL(dim, queries, keys, bf16) \
@@ -349,3 +360,4 @@ KERNELS(128, 2, 64)
 KERNELS(160, 2, 32)
 KERNELS(192, 1, 32)
 KERNELS(256, 1, 32)
+KERNELS(512, 1, 16)

@@ -23,7 +23,7 @@ struct RopeAndCacheParams {
     const uint32_t* slots;      // [tokens]; UINT32_MAX stores nothing
     int heads;
     int kv_heads;
-    int head_dim;    // even, at most 256
+    int head_dim;    // even, at most 512, beyond 256 in kernels for long heads alone
     int block_size;  // tokens, a power of two
     int stride;      // numbers from row to row of qkv, a multiple of 8
     float eps;
@@ -33,6 +33,8 @@ struct RopeAndCacheParams {
     int rotary;                // numbers of a head that turn, a multiple of 4; 0 turns nothing
     int neighbours;            // 1: pairs (2i, 2i + 1); 0: pairs (i, i + rotary / 2)
     int norm_after;            // 1: heads are normalized after the rotation
+    int norm_values;           // 1: values are divided by their root mean square
+    float value_eps;
     // What follows is read by whole_norm alone.
     const T* whole_queries;    // [tokens, whole_query_width] of all ranks, null where this rank has all heads
     const T* whole_keys;       // [tokens, whole_key_width], likewise
@@ -47,9 +49,9 @@ enum class Variants {
 
 // One head a warp finds more warps for few tokens; four share the load of the rope and keep more loads under way.
 // Grid [tokens, splits], block [32 * warps], where splits * warps * HEADS is at least heads + 2 kv_heads.
-template <class T, int HEADS, Variants OF, Kv KV>
+// A lane holds up to PAIRS x 2 numbers of each half of a head.
+template <class T, int HEADS, Variants OF, Kv KV, int PAIRS = 2>
 __device__ void rope_and_cache(const RopeAndCacheParams<T>& p) {
-    constexpr int PAIRS = 2;  // a lane holds up to 2 x 2 numbers of each half of a head
     constexpr bool IS_VARIANT = OF == Variants::ALL;
     launch_dependents();
     const int lane = threadIdx.x % 32, warps = blockDim.x / 32;
@@ -176,13 +178,32 @@ __device__ void rope_and_cache(const RopeAndCacheParams<T>& p) {
                 }
             }
         }
+        if (IS_VARIANT && is_value && p.norm_values) {
+            float squares = 0.0f;
+#pragma unroll
+            for (int k = 0; k < PAIRS; k++) {
+                if (k * 64 + lane * 2 >= half) break;
+                const float2 a = widen2<T>(low_pair[h][k]), b = widen2<T>(high_pair[h][k]);
+                squares += a.x * a.x + a.y * a.y + b.x * b.x + b.y * b.y;
+            }
+            const float scale = rsqrtf(warp_sum(squares) / p.head_dim + p.value_eps);
+#pragma unroll
+            for (int k = 0; k < PAIRS; k++) {
+                if (k * 64 + lane * 2 >= half) break;
+                const float2 a = widen2<T>(low_pair[h][k]), b = widen2<T>(high_pair[h][k]);
+                low_wide[k] = make_float2(a.x * scale, a.y * scale);
+                high_wide[k] = make_float2(b.x * scale, b.y * scale);
+                low_pair[h][k] = narrow2<T>(low_wide[k].x, low_wide[k].y);
+                high_pair[h][k] = narrow2<T>(high_wide[k].x, high_wide[k].y);
+            }
+        }
         if (KV == Kv::INT8 && !is_query) {
             uint32_t greatest = 0;
             const auto add = [&](float v) { greatest = max(greatest, __float_as_uint(v) & 0x7fffffffu); };
 #pragma unroll
             for (int k = 0; k < PAIRS; k++) {
                 if (k * 64 + lane * 2 >= half) break;
-                if (is_value) {
+                if (is_value && !(IS_VARIANT && p.norm_values)) {
                     low_wide[k] = widen2<T>(low_pair[h][k]);
                     high_wide[k] = widen2<T>(high_pair[h][k]);
                 }
@@ -361,6 +382,16 @@ __device__ void whole_norm(const RopeAndCacheParams<T>& p) {
         nvllm_k_rope_and_cache_variants_h##heads##_##dtype(const __grid_constant__ RopeAndCacheParams<dtype> p) { \
         rope_and_cache<dtype, heads, Variants::ALL, Kv::PLAIN>(p);                                               \
     }
+// Heads of more than 256 numbers.
+#define LONG_KERNEL(heads, dtype)                                                                                \
+    extern "C" __global__ void __launch_bounds__(256)                                                            \
+        nvllm_k_rope_and_cache_long_h##heads##_##dtype(const __grid_constant__ RopeAndCacheParams<dtype> p) {    \
+        rope_and_cache<dtype, heads, Variants::ALL, Kv::PLAIN, 4>(p);                                            \
+    }                                                                                                            \
+    extern "C" __global__ void __launch_bounds__(256)                                                            \
+        nvllm_k_rope_and_cache_long_h##heads##_##dtype##_int8(const __grid_constant__ RopeAndCacheParams<dtype> p) { \
+        rope_and_cache<dtype, heads, Variants::ALL, Kv::INT8, 4>(p);                                             \
+    }
 #define WIDE(dim, dtype)                                                                               \
     extern "C" __global__ void __launch_bounds__(64)                                                   \
         nvllm_k_rope_and_cache_wide_d##dim##_##dtype(const __grid_constant__ RopeAndCacheParams<dtype> p) { \
@@ -376,6 +407,10 @@ KERNEL(1, bf16)
 KERNEL(1, f16)
 KERNEL(4, bf16)
 KERNEL(4, f16)
+LONG_KERNEL(1, bf16)
+LONG_KERNEL(1, f16)
+LONG_KERNEL(4, bf16)
+LONG_KERNEL(4, f16)
 WIDE(64, bf16)
 WIDE(64, f16)
 WIDE(128, bf16)

@@ -21,6 +21,7 @@ struct SumAddNormParams {
     float eps;                 // of the next norm
     float post_eps;            // of the norm of the sum
     float scale;               // factor of what is added
+    float stream_scale;        // factor of the stream with it
 };
 
 // Grid [rows], block [whole warps that take up to 64 numbers a thread]. POST normalizes the sum of the shares, NEXT the stream.

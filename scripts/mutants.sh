@@ -69,7 +69,25 @@ all_mutants() {
         '!(standard.layers - 1 - layer).is_multiple_of' '!(layer + 1).is_multiple_of'
     mutant glimmer_queries_not_scaled src/model/families/muse_glimmer.rs golden \
         'qk_scale * attention.scores.scale' 'qk_scale.signum() * attention.scores.scale'
+    mutant gemma4_scores_scaled src/model/families/gemma4.rs golden \
+        'AttentionSpec { window, scale: 1.0, ..attention.scores }' 'AttentionSpec { window, ..attention.scores }'
+    mutant gemma4_values_not_normalized src/model/families/gemma4.rs golden \
+        'value_norm: Some(standard.norm.eps)' 'value_norm: Some(standard.norm.eps).filter(|&eps| eps > 1.0)'
+    mutant gemma4_streams_not_scaled src/model/families/gemma4.rs golden \
+        'stream_scale: StreamScale::Stored' 'stream_scale: StreamScale::One'
+    mutant gemma4_last_layer_keeps_its_window src/model/families/gemma4.rs golden \
+        '*last = None;' 'let _ = &last;'
+    mutant gemma4_kv_heads_of_all_layers src/model/families/gemma4.rs golden \
+        'kv_heads.unwrap_or(own[1])' 'kv_heads.map_or(own[1], |_| own[1])'
+    mutant proportional_over_the_turning_part src/model/rope.rs golden \
+        'if pair < turning { f / factor as f32 }' 'if pair < turning { f.powf(rotary as f32 / (2 * turning) as f32) / factor as f32 }'
+    mutant proportional_turns_all src/model/rope.rs golden \
+        'let turning = (turning * rotary as f64 / 2.0) as usize;' 'let turning = (turning.ceil() * rotary as f64 / 2.0) as usize;'
     # How the decoder is put together.
+    mutant values_are_keys_after_all src/model/attention.rs golden \
+        'name(if is_projected { value } else { key })' 'name(if is_projected { value } else { query })'
+    mutant stream_scaled_before_the_mlp src/model/decoder.rs golden \
+        'mixer_norms.add(*residual_scale, 1.0)' 'mixer_norms.add(*residual_scale, *stream_scale)'
     mutant embeddings_not_normalized src/model/stream.rs golden \
         'ops::norm(backend, rows, delta, norm);' 'ops::embedding(backend, rows, table, scale, device_batch);'
     mutant attention_not_gated src/model/attention.rs golden \
@@ -88,11 +106,14 @@ all_mutants() {
     mutant layer_norm_keeps_the_mean src/compute/cpu/norm.rs ops_agree \
         'put(out, (x - mean) * scale * weight)' 'put(out, x * scale * weight)'
     mutant residual_scale_ignored src/compute/cpu/add_norm.rs ops_agree \
-        'residual.iter_mut().zip(delta).for_each(|(residual, v)| *residual += scale * v)' \
-        'residual.iter_mut().zip(delta).for_each(|(residual, v)| *residual += v)'
+        'zip(delta).for_each(|(to, v)| *to = stream_scale * (*to + scale * v))' \
+        'zip(delta).for_each(|(to, v)| *to = stream_scale * (*to + v))'
     mutant residual_scale_ignored_after_a_norm src/compute/cpu/add_norm.rs ops_agree \
-        'normalize(lanes, residual, delta, post, |residual, v| *residual += scale * v)' \
-        'normalize(lanes, residual, delta, post, |residual, v| *residual += v)'
+        'post, |to, v| *to = stream_scale * (*to + scale * v))' 'post, |to, v| *to = stream_scale * (*to + v))'
+    mutant stream_scale_of_the_sum_alone src/compute/cpu/add_norm.rs ops_agree \
+        'post, |to, v| *to = stream_scale * (*to + scale * v))' 'post, |to, v| *to += stream_scale * scale * v)'
+    mutant values_not_normalized src/compute/cpu/rope_and_cache.rs ops_agree \
+        'v.iter_mut().for_each(|v| *v *= scale);' 'v.iter_mut().for_each(|v| *v *= scale.signum());'
     mutant embedding_scale_ignored src/compute/cpu/embedding.rs ops_agree \
         'out.iter_mut().for_each(|v| *v *= scale)' 'out.iter_mut().for_each(|_| ())'
     mutant silu_to_gelu src/compute/cpu/activate_mul.rs golden \

@@ -437,7 +437,7 @@ impl Bench {
                 });
             });
             self.line(&name("add_norm"), us, 4.0 * row, 0.0);
-            let add = AddNorm { post: Some(rms(&weight)), scale: 1.0 };
+            let add = AddNorm { post: Some(rms(&weight)), scale: 1.0, stream_scale: 1.0 };
             let us = self.time(repeat, |c| {
                 (0..repeat).for_each(|_| {
                     ops::add_norm(c, &mut residual, &x, add, Some(NextNorm { out: &mut out, norm: rms(&weight) }))
@@ -559,5 +559,6 @@ fn transform<'a>(norm: &'a Vector, table: &'a Vector, head_dim: usize) -> QkNorm
         whole: None,
         rope: Some(RopeTable { table, rotary: head_dim, pairing: Pairing::Halves }),
         temperature: None,
+        value_norm: None,
     }
 }

@@ -117,6 +117,12 @@ type Config struct {
 	// on the GPU while it opens; without that library the context is assumed to take 640 MiB. ErrOutOfMemory if the budget
 	// does not hold the weights and one KV block, or not KVCacheBytes. No effect on the CPU. Default 0: no such limit.
 	GPUMemoryBytes uint64
+
+	// For models with recurrent layers: tokens of a prompt and its answer after which the recurrent state is kept in the
+	// prefix cache, so that later requests with the same beginning continue from there, besides the state at the end of
+	// each prompt. Rounded up to whole KV blocks. Fewer tokens are computed again with a smaller number, and more states
+	// are made. Default 0: 1024.
+	StateCheckpointInterval uint64
 }
 
 // assign sets the numbers that are not 0, and leaves every pointer as it is.
@@ -145,6 +151,7 @@ func (c *Config) assign(native *C.nvllm_engine_config) {
 	set(&native.kv_cache_dtype, c.KVCacheDType)
 	set(&native.quantization, c.Quantization)
 	set(&native.gpu_memory_bytes, c.GPUMemoryBytes)
+	set(&native.state_checkpoint_interval, c.StateCheckpointInterval)
 }
 
 // checkRanges refuses numbers that the fields of the C API cannot say.

@@ -45,8 +45,8 @@ __device__ inline void add_norm_row(const Params& p, size_t row, const FirstWeig
             const float2 r = widen2<T>(residual.pair[j]);
             float2 a = in_f32<T>(added[k].pair[j]);
             if constexpr (POST != Norm::None) a = normalized<T>(added[k].pair[j], post, post_first, p.post_weight, k, j);
-            // With a factor of 1 this is the sum, to the bit.
-            kept[k].pair[j] = narrow2<T>(fmaf(p.scale, a.x, r.x), fmaf(p.scale, a.y, r.y));
+            // With factors of 1 this is the sum, to the bit.
+            kept[k].pair[j] = narrow2<T>(p.stream_scale * fmaf(p.scale, a.x, r.x), p.stream_scale * fmaf(p.scale, a.y, r.y));
             sum = first_sum<NEXT>(sum, widen2<T>(kept[k].pair[j]));
         }
         note(i, kept[k]);

@@ -7,6 +7,9 @@
 /// An index into the model's vocabulary.
 using TokenId = uint32_t;
 
+/// An index into the pool of recurrent states.
+using StateSlot = uint32_t;
+
 /// How one next token is chosen from its logits.
 ///
 /// The filters apply in this order: temperature, top-k, top-p over what top-k left, min-p. Ties at a threshold stay.

@@ -30,18 +30,20 @@ impl<V> Clone for NormWeights<'_, V> {
 
 impl<V> Copy for NormWeights<'_, V> {}
 
-/// How a sublayer's output is added to the residual stream: `residual += scale * post(delta)`.
+/// How a sublayer's output is added to the residual stream: `residual = stream_scale * (residual + scale * post(delta))`.
 #[derive(Debug)]
 pub struct AddNorm<'a, V> {
     /// The norm of the output. `None` is the identity.
     pub post: Option<NormWeights<'a, V>>,
     /// Factor of what is added.
     pub scale: f32,
+    /// Factor of the sum.
+    pub stream_scale: f32,
 }
 
 impl<V> AddNorm<'_, V> {
     /// The output as it is: `residual += delta`.
-    pub const PLAIN: Self = AddNorm { post: None, scale: 1.0 };
+    pub const PLAIN: Self = AddNorm { post: None, scale: 1.0, stream_scale: 1.0 };
 }
 
 impl<V> Clone for AddNorm<'_, V> {

@@ -1,7 +1,7 @@
-//! What happens to the queries and keys of a token before their dot products?
+//! What happens to the queries and keys of a token before their dot products, and to its values before they are stored?
 //!
 //! In this order: a norm of the whole width or of each head, the rotation, a norm of each head, the temperature of the queries.
-//! Each step is optional, and there is at most one norm.
+//! Each step is optional, and there is at most one norm. Values may be normalized, each head on its own and without weights.
 
 /// The steps between the projections and the dot products. `V` is a [`Backend::Vector`](super::Backend::Vector), `T` a tensor.
 pub struct QkNormRope<'a, V, T: ?Sized> {
@@ -13,6 +13,8 @@ pub struct QkNormRope<'a, V, T: ?Sized> {
     pub rope: Option<RopeTable<'a, V>>,
     /// Factor of the queries at each position, after the rotation. `[positions]`
     pub temperature: Option<&'a V>,
+    /// What is added to the mean of squares that values are divided by the root of, head by head. `None`: values are stored as they are.
+    pub value_norm: Option<f32>,
 }
 
 /// The queries and keys of all ranks, as the projections made them.
@@ -27,7 +29,7 @@ pub struct WholeRows<'a, T: ?Sized> {
 pub struct QkNormWeights<'a, V> {
     /// Weight for queries. `[head_dim]`, or `[heads * head_dim]` for [`NormExtent::Whole`], of the heads of this rank
     pub query: &'a V,
-    /// Weight for keys. `[head_dim]`, or `[kv_heads * head_dim]` for [`NormExtent::Whole`]
+    /// Weight for keys. `[head_dim]`, or `[kv_heads * head_dim]` for [`NormExtent::Whole`]. Not read where only queries come
     pub key: &'a V,
     /// Added to the mean of squares.
     pub eps: f32,

@@ -4,7 +4,7 @@ use crate::linear::{Inputs, Linear, Projection};
 use crate::names::QkvNames;
 use crate::norm::Norm;
 use crate::shard::{Back, HeadShares, Sharding, columns_of};
-use crate::spec::{Bias, DecoderSpec, OutputGate, QkNorm, SelfAttention, Temperature};
+use crate::spec::{Bias, DecoderSpec, OutputGate, QkNorm, SelfAttention, Temperature, Values};
 use crate::weights::Weights;
 use base::error::Result;
 use compute::ops;
@@ -25,6 +25,7 @@ pub struct Attention<B: Backend> {
     /// For this rank's heads, as the queries.
     gate: Option<Linear<B>>,
     norms: Option<Norms<B>>,
+    value_norm: Option<f32>,
     /// Index into [`PositionTables::ropes`].
     rope: Option<usize>,
     temperature: Option<Temperature>,
@@ -233,6 +234,7 @@ impl<B: Backend> Attention<B> {
         let shares = sharding.heads(spec.scores.heads, spec.kv_heads);
         let queries = columns_of(&shares.own_heads(), spec.head_dim);
         let keys = columns_of(&shares.own_kv_heads(), spec.head_dim);
+        let is_projected = spec.values == Values::Projected;
         let stacked = match parts.qkv {
             QkvNames::Separate { query, key, value } => vec![
                 match spec.output_gate {
@@ -243,9 +245,14 @@ impl<B: Backend> Attention<B> {
                     _ => Projection { name: name(query), outputs: wide, own: vec![queries.clone()] },
                 },
                 Projection { name: name(key), outputs: narrow, own: vec![keys.clone()] },
-                Projection { name: name(value), outputs: narrow, own: vec![keys.clone()] },
+                Projection {
+                    name: name(if is_projected { value } else { key }),
+                    outputs: narrow,
+                    own: vec![keys.clone()],
+                },
             ],
             QkvNames::Fused(all) => {
+                assert!(is_projected, "the rows of a tensor of all three are all there");
                 let at = |start: usize| start + keys.start..start + keys.end;
                 let own = vec![queries.clone(), at(wide), at(wide + narrow)];
                 vec![Projection { name: name(all), outputs: wide + 2 * narrow, own }]
@@ -274,6 +281,7 @@ impl<B: Backend> Attention<B> {
             qkv: Linear::load(backend, weights, Inputs::all(hidden), &stacked, spec.qkv_bias, true)?,
             gate,
             norms: Norms::load(backend, spec, &shares, weights, layer)?,
+            value_norm: spec.value_norm,
             rope: spec.rope,
             temperature: spec.temperature,
             output: Linear::load(backend, weights, inputs, &[output], spec.output_bias, adds_bias)?,
@@ -315,6 +323,7 @@ impl<B: Backend> Attention<B> {
             whole,
             rope: rope.map(|Rope { table, rotary, pairing }| RopeTable { table, rotary: *rotary, pairing: *pairing }),
             temperature: tables.temperatures.iter().find(is_own).map(|(_, factors)| factors),
+            value_norm: self.value_norm,
         };
         let heads = HeadRows { qkv, out: attended };
         ops::rope_and_attention(backend, &self.spec, heads, transform, cache, self.kv_layer, device_batch);

@@ -10,7 +10,7 @@ use crate::gated_delta::{self, DeltaScratch, GatedDelta};
 use crate::mlp::{Mlp, MlpScratch};
 use crate::norm::{Norm, SublayerNorms};
 use crate::shard::Sharding;
-use crate::spec::{DecoderSpec, FeedForward, HeadWeights, LayerSpec, Mixer, Order};
+use crate::spec::{DecoderSpec, FeedForward, HeadWeights, LayerSpec, Mixer, Order, StreamScale};
 use crate::stream::{Reader, Stream};
 use crate::weights::Weights;
 use base::error::Result;
@@ -47,6 +47,8 @@ struct Layer<B: Backend> {
     feed_forward_norms: SublayerNorms<B>,
     mlp: Mlp<B>,
     residual_scale: f32,
+    /// Of the stream behind the layer.
+    stream_scale: f32,
 }
 
 /// What brings the tokens of a sequence together in a layer.
@@ -248,7 +250,7 @@ impl<B: Backend> Decoder<B> {
         let (layer, sharding) = (&self.layers[index], &self.sharding);
         let Activations { stream, attention: attention_scratch, delta: delta_scratch, mlp: mlp_scratch, .. } =
             &mut self.activations;
-        let Layer { order, mixer_norms, mixer, feed_forward_norms, mlp, residual_scale } = layer;
+        let Layer { order, mixer_norms, mixer, feed_forward_norms, mlp, residual_scale, stream_scale } = layer;
 
         let read = if mixer_norms.before().is_some() { stream.normed() } else { stream.rows() };
         let (mixed, output) = match mixer {
@@ -265,7 +267,7 @@ impl<B: Backend> Decoder<B> {
             // The rows that the mixer read are still there.
             Order::Parallel => Reader { norm: None, layer: None },
         };
-        stream.add(backend, sharding, output, mixed, mixer_norms.add(*residual_scale), next);
+        stream.add(backend, sharding, output, mixed, mixer_norms.add(*residual_scale, 1.0), next);
 
         let is_normed = *order == Order::Parallel || feed_forward_norms.before().is_some();
         let read = if is_normed { stream.normed() } else { stream.rows() };
@@ -274,7 +276,14 @@ impl<B: Backend> Decoder<B> {
             Some(layer) => layer.reader(),
             None => Reader { norm: Some(self.final_norm.weights()), layer: None },
         };
-        stream.add(backend, sharding, mlp.output(), gated, feed_forward_norms.add(*residual_scale), next);
+        stream.add(
+            backend,
+            sharding,
+            mlp.output(),
+            gated,
+            feed_forward_norms.add(*residual_scale, *stream_scale),
+            next,
+        );
     }
 
     fn gather(&mut self, backend: &mut B, device_batch: &mut B::DeviceBatch) {
@@ -351,6 +360,10 @@ impl<B: Backend> Layer<B> {
             feed_forward_norms: norms(weights, &spec.feed_forward_norms, &names.feed_forward_norms)?,
             mlp: Mlp::load(backend, mlp, sharding, weights, index, hidden)?,
             residual_scale: spec.residual_scale,
+            stream_scale: match spec.stream_scale {
+                StreamScale::One => 1.0,
+                StreamScale::Stored => weights.number(&names.in_layer(index, names.stream_scale))?,
+            },
         })
     }
 

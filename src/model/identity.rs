@@ -7,7 +7,7 @@ use crate::quantization::{Awq, Compressed, Fp8, Gptq, Number, OnLoad, Quantizati
 use crate::rope::{Ramp, Rope, RopeScaling, Temperature};
 use crate::spec::{
     Bias, DecoderSpec, FeedForward, GatedDelta, GatedMlp, Head, HeadWeights, LayerSpec, Mixer, Norm, NormWeight, Order,
-    OutputGate, QkNorm, SelfAttention, SublayerNorms,
+    OutputGate, QkNorm, SelfAttention, StreamScale, SublayerNorms, Values,
 };
 use compute::{Activation, AttentionSpec, DeltaHeads, NormKind, NormOrder, Pairing};
 use std::fmt::Debug;
@@ -59,7 +59,7 @@ pub fn of_on_load(on_load: OnLoad) -> &'static str {
 }
 
 fn layer(layer: &LayerSpec) -> String {
-    let LayerSpec { order, mixer_norms, mixer, feed_forward_norms, feed_forward, residual_scale } = layer;
+    let LayerSpec { order, mixer_norms, mixer, feed_forward_norms, feed_forward, residual_scale, stream_scale } = layer;
     let order = match order {
         Order::Sequential => "Sequential",
         Order::Parallel => "Parallel",
@@ -69,17 +69,19 @@ fn layer(layer: &LayerSpec) -> String {
         Mixer::GatedDelta(delta) => tuple("GatedDelta", gated_delta(delta)),
     };
     let FeedForward::Dense(mlp) = feed_forward;
-    record(
-        "LayerSpec",
-        &[
-            ("order", order.to_owned()),
-            ("mixer_norms", norms(mixer_norms)),
-            ("mixer", mixer),
-            ("feed_forward_norms", norms(feed_forward_norms)),
-            ("feed_forward", tuple("Dense", gated_mlp(mlp))),
-            ("residual_scale", value(residual_scale)),
-        ],
-    )
+    let mut fields = vec![
+        ("order", order.to_owned()),
+        ("mixer_norms", norms(mixer_norms)),
+        ("mixer", mixer),
+        ("feed_forward_norms", norms(feed_forward_norms)),
+        ("feed_forward", tuple("Dense", gated_mlp(mlp))),
+        ("residual_scale", value(residual_scale)),
+    ];
+    match stream_scale {
+        StreamScale::One => (),
+        StreamScale::Stored => fields.push(("stream_scale", "Stored".to_owned())),
+    }
+    record("LayerSpec", &fields)
 }
 
 fn norms(norms: &SublayerNorms) -> String {
@@ -105,8 +107,19 @@ fn norm(norm: &Norm) -> String {
 }
 
 fn self_attention(attention: &SelfAttention) -> String {
-    let SelfAttention { scores, kv_heads, head_dim, qk_norm, qkv_bias, output_bias, output_gate, rope, temperature } =
-        attention;
+    let SelfAttention {
+        scores,
+        kv_heads,
+        head_dim,
+        qk_norm,
+        values,
+        value_norm,
+        qkv_bias,
+        output_bias,
+        output_gate,
+        rope,
+        temperature,
+    } = attention;
     let AttentionSpec { heads, scale, window, softcap } = scores;
     let scores = record(
         "AttentionSpec",
@@ -141,6 +154,11 @@ fn self_attention(attention: &SelfAttention) -> String {
         OutputGate::Sigmoid => fields.push(("output_gate", "Sigmoid".to_owned())),
         OutputGate::SigmoidInQueries => fields.push(("output_gate", "SigmoidInQueries".to_owned())),
     }
+    match values {
+        Values::Projected => (),
+        Values::Keys => fields.push(("values", "Keys".to_owned())),
+    }
+    fields.extend(value_norm.map(|eps| ("value_norm", value(eps))));
     record("SelfAttention", &fields)
 }
 
@@ -243,6 +261,9 @@ fn of_scaling(scaling: &RopeScaling) -> String {
                 ("original_positions", value(original_positions)),
             ],
         ),
+        RopeScaling::Proportional { factor, turning } => {
+            record("Proportional", &[("factor", value(factor)), ("turning", value(turning))])
+        }
     }
 }
 

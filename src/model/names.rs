@@ -20,6 +20,8 @@ pub struct Names {
     pub feed_forward_norms: NormNames,
     /// The MLP of a layer.
     pub mlp: MlpNames,
+    /// The factor of the stream behind a layer, behind the number of the layer. Empty where no model has one.
+    pub stream_scale: &'static str,
     /// The norm before the head.
     pub final_norm: &'static str,
     /// The head.
@@ -159,6 +161,7 @@ pub const LLAMA: Names = Names {
         gate_up: GateUpNames::Separate { gate: "mlp.gate_proj", up: "mlp.up_proj" },
         down: "mlp.down_proj",
     },
+    stream_scale: "",
     final_norm: "norm",
     head: "lm_head",
 };

@@ -80,8 +80,8 @@ impl<B: Backend> SublayerNorms<B> {
         self.before.as_ref().map(Norm::weights)
     }
 
-    /// How the sublayer's output is added to the stream.
-    pub fn add(&self, scale: f32) -> AddNorm<'_, B::Vector> {
-        AddNorm { post: self.after.as_ref().map(Norm::weights), scale }
+    /// How the sublayer's output is added to the stream, which is multiplied by `stream_scale` then.
+    pub fn add(&self, scale: f32, stream_scale: f32) -> AddNorm<'_, B::Vector> {
+        AddNorm { post: self.after.as_ref().map(Norm::weights), scale, stream_scale }
     }
 }

@@ -123,6 +123,14 @@ pub enum RopeScaling {
         /// Positions of the first training.
         original_positions: usize,
     },
+    /// Gemma 4: of the pairs of the numbers that turn, the first ones turn as they would without scaling, divided by `factor`, and the
+    /// others not at all.
+    Proportional {
+        /// Above 0.
+        factor: f64,
+        /// Share of the pairs that turn. Above 0, at most 1.
+        turning: f64,
+    },
 }
 
 /// Where YaRN's ramp begins and ends.
@@ -273,6 +281,12 @@ impl Rope {
                 });
                 (scaled.collect(), attention_factor as f32)
             }
+            RopeScaling::Proportional { factor, turning } => {
+                // transformers rounds down as well.
+                let turning = (turning * rotary as f64 / 2.0) as usize;
+                let frequency = |(pair, f): (usize, &f32)| if pair < turning { f / factor as f32 } else { 0.0 };
+                (plain.iter().enumerate().map(frequency).collect(), 1.0)
+            }
             RopeScaling::LongRope { ref short_factors, ref long_factors, attention_factor, original_positions } => {
                 let factors = if max_model_len > original_positions { long_factors } else { short_factors };
                 let divided = factors.iter().enumerate().map(|(pair, &factor)| 1.0 / (factor as f32 * power(pair)));
@@ -402,6 +416,14 @@ impl Place {
             return Ok(PositionSettings { rope: rope(RopeScaling::None), temperature: None });
         };
         let scaling = RopeScaling::read(parameters, max_position_embeddings, original_positions)?;
+        let rope = |scaling| match scaling {
+            // The share is one of the pairs of a whole head.
+            RopeScaling::Proportional { factor, .. } => {
+                let scaling = RopeScaling::Proportional { factor, turning: rotary_factor };
+                Rope { rotary_factor: 1.0, ..rope(scaling) }
+            }
+            scaling => rope(scaling),
+        };
         let beta = number_or_zero(parameters, "llama_4_scaling_beta")? as f32;
         let temperature = (beta != 0.0).then_some(Temperature { beta, original_positions });
         Ok(PositionSettings { rope: rope(scaling), temperature })
@@ -421,10 +443,14 @@ impl RopeScaling {
             "yarn" => yarn(parameters, max_position_embeddings, original_positions),
             // The second is what the first Phi-3 called it.
             "longrope" | "su" => long_rope(parameters, max_position_embeddings, original_positions),
+            "proportional" => {
+                let factor = parameters.positive_or_none("factor")?.unwrap_or(1.0);
+                Ok(RopeScaling::Proportional { factor, turning: 1.0 })
+            }
             other => Err(Error::UnsupportedModel {
                 setting: "rope_scaling",
                 value: other.into(),
-                supported: "default, linear, llama3, yarn or longrope",
+                supported: "default, linear, llama3, yarn, longrope or proportional",
             }),
         }
     }

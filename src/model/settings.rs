@@ -110,6 +110,13 @@ const SETTINGS: &[(&str, Neutral)] = &[
     ("q_lora_rank", Neutral::Absence),
     ("kv_lora_rank", Neutral::Absence),
     ("num_kv_shared_layers", Neutral::AtMostZero),
+    // Other heads in some layers, and inputs of layers: Gemma 4.
+    ("per_layer_config", Neutral::Absence),
+    ("global_head_dim", Neutral::Absence),
+    ("num_global_key_value_heads", Neutral::Absence),
+    ("attention_k_eq_v", Neutral::False),
+    ("enable_moe_block", Neutral::False),
+    ("hidden_size_per_layer_input", Neutral::AtMostZero),
     // An older name of quantization_config.
     ("compression_config", Neutral::Absence),
 ];

@@ -52,6 +52,17 @@ pub struct LayerSpec {
     pub feed_forward: FeedForward,
     /// Factor of what each sublayer adds to the stream.
     pub residual_scale: f32,
+    /// Factor of the stream behind the layer.
+    pub stream_scale: StreamScale,
+}
+
+/// Factor of the whole stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StreamScale {
+    /// 1.
+    One,
+    /// A tensor of one number.
+    Stored,
 }
 
 /// Which stream the feed-forward part of a layer reads. `s` is the residual scale.
@@ -133,6 +144,10 @@ pub struct SelfAttention {
     pub head_dim: usize,
     /// Whether queries and keys are normalized.
     pub qk_norm: QkNorm,
+    /// Where values come from.
+    pub values: Values,
+    /// What is added to the mean of squares of a value head that is divided by its root, without weights. `None`: values are as projected.
+    pub value_norm: Option<f32>,
     /// Of the projections to queries, keys and values.
     pub qkv_bias: Bias,
     /// Of the projection out of attention.
@@ -170,6 +185,15 @@ pub enum QkNorm {
     Whole(Norm),
     /// Not at all.
     None,
+}
+
+/// Where values come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Values {
+    /// A projection of their own.
+    Projected,
+    /// The projection to keys, before these are normalized and rotated.
+    Keys,
 }
 
 /// Whether a linear layer adds a bias.
@@ -244,8 +268,8 @@ impl DecoderSpec {
                 delta.check()?;
             }
         }
-        let ropes = self.ropes.iter().enumerate();
-        ropes.map(|(index, rope)| rope.check(self.rope_head_dim(index))).collect::<Result<()>>()?;
+        let mut ropes = self.ropes.iter().enumerate();
+        ropes.try_for_each(|(index, rope)| rope.check(self.rope_head_dim(index)))?;
         assert!(self.layers.iter().all(|layer| match layer.order {
             Order::Sequential => true,
             // The feed-forward part reads the rows that the mixer read, and these are kept where they are normalized.
@@ -285,6 +309,7 @@ impl DecoderSpec {
             if let QkNorm::PerHead { norm: of_heads, .. } | QkNorm::Whole(of_heads) = &attention.qk_norm {
                 norm(of_heads)?;
             }
+            attention.value_norm.map_or(Ok(()), |eps| positive("rms_norm_eps", eps))?;
             // The logarithm of a position is less than this.
             const LOG_MAX: f32 = 32.0;
             attention.temperature.map_or(Ok(()), |t| positive("llama_4_scaling_beta", t.beta * LOG_MAX))?;
@@ -496,6 +521,8 @@ mod tests {
             kv_heads: 2,
             head_dim: 16,
             qk_norm: QkNorm::None,
+            values: Values::Projected,
+            value_norm: None,
             qkv_bias: Bias::None,
             output_bias: Bias::None,
             output_gate: OutputGate::None,
@@ -514,6 +541,7 @@ mod tests {
             feed_forward_norms: SublayerNorms::before(norm),
             feed_forward: FeedForward::Dense(mlp),
             residual_scale: 1.0,
+            stream_scale: StreamScale::One,
         };
         let mlp = GatedMlp { width: 80, activation: Activation::Silu, bias: Bias::None };
         let (mut other, mut other_mlp) = (attention(), mlp.clone());

@@ -9,7 +9,7 @@ use crate::fields::Fields;
 use crate::rope::{LayerType, PositionSettings, Rope, RopeDefaults};
 use crate::spec::{
     Activation, Bias, DecoderSpec, FeedForward, GatedMlp, Head, HeadWeights, LayerSpec, Mixer, Norm, NormWeight, Order,
-    OutputGate, QkNorm, SelfAttention, SublayerNorms,
+    OutputGate, QkNorm, SelfAttention, StreamScale, SublayerNorms, Values,
 };
 use base::error::{Error, Result};
 use base::limits;
@@ -99,6 +99,8 @@ impl Standard {
             kv_heads: self.kv_heads,
             head_dim,
             qk_norm: QkNorm::None,
+            values: Values::Projected,
+            value_norm: None,
             qkv_bias: Bias::None,
             output_bias: Bias::None,
             output_gate: OutputGate::None,
@@ -190,6 +192,7 @@ impl Standard {
             feed_forward_norms: SublayerNorms::before(self.norm),
             feed_forward: FeedForward::Dense(mlp),
             residual_scale: 1.0,
+            stream_scale: StreamScale::One,
         }
     }
 

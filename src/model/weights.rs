@@ -283,6 +283,26 @@ impl Weights {
         Ok(self.small(self.full_name(name, "weight"), len, &[part])?.remove(0))
     }
 
+    /// The one number of the tensor `name`, which folders call so and GGUF files `name.weight`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ModelFile`] for a number that is not finite.
+    pub fn number(&mut self, name: &str) -> Result<f32> {
+        let name = [self.module(name), self.full_name(name, "weight")];
+        let [plain, weight] = name;
+        let name = if self.tensors.get(&plain).is_some() { plain } else { weight };
+        let all = 0..1;
+        let number = self.small(name.clone(), 1, std::slice::from_ref(&all))?.remove(0).to_f32()[0];
+        match number.is_finite() {
+            true => Ok(number),
+            false => Err(Error::ModelFile {
+                path: self.path.clone(),
+                reason: format!("{name} is {number}, but must be finite"),
+            }),
+        }
+    }
+
     /// Parts of the bias of the linear layer `name`, `[len]`, in the type it is stored in.
     pub fn bias(&mut self, name: &str, len: usize, parts: &[Range<usize>]) -> Result<Vec<HostVector>> {
         self.small(self.full_name(name, "bias"), len, parts)

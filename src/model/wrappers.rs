@@ -2,7 +2,7 @@
 //!
 //! Only the decoder is read: `text_config` describes it, and its tensors have a prefix. Such a model answers text as its decoder alone does.
 
-use crate::families::{gemma3, ministral3, mistral, muse_glimmer, qwen2, qwen3, qwen3_5};
+use crate::families::{gemma3, gemma4, ministral3, mistral, muse_glimmer, qwen2, qwen3, qwen3_5};
 use crate::family::Family;
 use crate::fields::Fields;
 use crate::names::Root;
@@ -44,6 +44,30 @@ pub const WRAPPERS: &[Wrapper] = &[
         roots: ROOTS,
         ignored: IGNORED,
         harmless: HARMLESS,
+        prepare: |_, _| {},
+        is_flat: false,
+    },
+    Wrapper {
+        class: "Gemma4ForConditionalGeneration",
+        models: "Gemma 4, dense without embeddings per layer, text only",
+        model_type: "gemma4",
+        families: &[("gemma4_text", &gemma4::FAMILY)],
+        decoders: "gemma4_text",
+        roots: ROOTS,
+        ignored: GEMMA4_IGNORED,
+        harmless: GEMMA4_HARMLESS,
+        prepare: |_, _| {},
+        is_flat: false,
+    },
+    Wrapper {
+        class: "Gemma4UnifiedForConditionalGeneration",
+        models: "Gemma 4 12B and 31B, text only",
+        model_type: "gemma4_unified",
+        families: &[("gemma4_unified_text", &gemma4::UNIFIED)],
+        decoders: "gemma4_unified_text",
+        roots: ROOTS,
+        ignored: GEMMA4_IGNORED,
+        harmless: GEMMA4_HARMLESS,
         prepare: |_, _| {},
         is_flat: false,
     },
@@ -136,6 +160,23 @@ fn tied_by_the_whole(decoder: &mut Map<String, Value>, whole: Fields) {
 
 /// Where the decoder of Qwen's models of images is: transformers writes the first, published folders of 2024 and 2025 have the second.
 const QWEN_VL_ROOTS: &[Root] = &[Root { body: "model.language_model.", head: "" }, Root { body: "model.", head: "" }];
+
+/// Towers, where a model has them, and what brings their outputs into the stream.
+const GEMMA4_IGNORED: &[&str] =
+    &["model.vision_tower.", "model.audio_tower.", "model.embed_vision.", "model.embed_audio."];
+
+const GEMMA4_HARMLESS: &[&str] = &[
+    "vision_config",
+    "audio_config",
+    "boi_token_id",
+    "eoi_token_id",
+    "image_token_id",
+    "video_token_id",
+    "boa_token_id",
+    "eoa_token_index",
+    "audio_token_id",
+    "vision_soft_tokens_per_image",
+];
 
 const QWEN_VL_IGNORED: &[&str] = &["visual.", "model.visual."];
 

@@ -7,7 +7,7 @@ use crate::scene::{
 use compute::batch::Batch;
 use compute::cuda::Cuda;
 use compute::ops;
-use compute::{AttentionSpec, Backend, KvFormat, KvShape, Rounding};
+use compute::{AttentionSpec, Backend, KvFormat, KvHeads, KvLayout, KvShape, Rounding};
 use formats::DType;
 
 pub struct AttentionCase {
@@ -178,6 +178,10 @@ const ATTENTION: &[AttentionCase] = &[
         window: Some(200),
         ..QWEN3
     },
+    AttentionCase { name: "heads of 512, group of 2", ..OTHER_HEADS }.of(512, 16),
+    AttentionCase { name: "heads of 512, group of 16", heads: 16, kv_heads: 1, ..OTHER_HEADS }.of(512, 64),
+    AttentionCase { name: "heads of 512, decode", rows: DECODE, heads: 16, kv_heads: 2, ..OTHER_HEADS }.of(512, 64),
+    AttentionCase { name: "a window, heads of 512", window: Some(33), ..OTHER_HEADS }.of(512, 256),
     AttentionCase {
         name: "a window, heads of 256, group of 16",
         rows: RAGGED,
@@ -420,6 +424,65 @@ fn layers_with_different_windows_share_a_step() {
     });
 }
 
+/// Layers with other heads, and with a window or none, have plans and kernels of their own in one pass.
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn layers_of_two_shapes_share_a_step_and_its_block_tables() {
+    on_device(|cuda, dtype| {
+        cuda.set_layer_windows([(0, Some(100)), (1, None), (0, None)]);
+        for (rows, format) in [DECODE, RAGGED].into_iter().flat_map(|rows| formats(dtype).map(|format| (rows, format)))
+        {
+            for rounding in [Rounding::Fastest, Rounding::BatchInvariant] {
+                cuda.set_rounding(rounding);
+                let narrow = AttentionCase { rows, ..QWEN3 };
+                let wide = AttentionCase { rows, heads: 8, kv_heads: 1, head_dim: 512, ..QWEN3 };
+                let inputs = [&narrow, &wide].map(|case| AttentionInput::new(case, dtype, format));
+                let [first, second] = &inputs;
+                let layout = KvLayout {
+                    layers: [first.shape, second.shape]
+                        .map(|shape| KvHeads { kv_heads: shape.kv_heads, head_dim: shape.head_dim })
+                        .to_vec(),
+                    ..first.shape.layers(0)
+                };
+                let mut cache = cuda.kv_cache(&layout, first.scene.blocks).unwrap();
+                cache
+                    .fill(
+                        &inputs
+                            .iter()
+                            .flat_map(|input| &input.bytes[..input.bytes.len() / 2])
+                            .copied()
+                            .collect::<Vec<_>>(),
+                    )
+                    .unwrap();
+                let batch = &first.scene.batch;
+                assert_eq!(batch.block_tables, second.scene.batch.block_tables);
+                let device_batch = staged(cuda, batch);
+                for (layer, window) in [(0, Some(100)), (1, None), (0, None), (1, None), (0, Some(100))] {
+                    let (case, input) = ([&narrow, &wide][layer], &inputs[layer]);
+                    let spec = AttentionSpec { window, ..case.spec() };
+                    let qkv = filled(cuda, &input.qkv, input.qkv.len() / batch.tokens());
+                    let mut out = poisoned(cuda, batch.tokens(), case.heads * case.head_dim);
+                    ops::attention(cuda, &spec, &mut out, &qkv, &cache, layer, &device_batch);
+                    let what =
+                        format!("{} rows, layer {layer}, {window:?}, {dtype:?}, {format:?}, {rounding:?}", rows.len());
+                    assert_near(&cuda.read(&out).unwrap(), &input.expected(&spec, dtype), bound(dtype), &what);
+                    // Queries alone get the same bits.
+                    let cols = case.heads * case.head_dim;
+                    let queries: Vec<f32> = input
+                        .qkv
+                        .chunks_exact(input.qkv.len() / batch.tokens())
+                        .flat_map(|row| &row[..cols])
+                        .copied()
+                        .collect();
+                    let (queries, mut alone) = (filled(cuda, &queries, cols), poisoned(cuda, batch.tokens(), cols));
+                    ops::attention(cuda, &spec, &mut alone, &queries, &cache, layer, &device_batch);
+                    assert!(cuda.read(&alone).unwrap() == cuda.read(&out).unwrap(), "{what}: queries alone");
+                }
+            }
+        }
+    });
+}
+
 /// Rows that each bring some tokens of the one sequence of `whole`.
 fn parts(whole: &Batch, parts: &[(usize, usize)]) -> Batch {
     let mut batch = Batch { row_starts: vec![0], table_width: whole.table_width, ..Batch::default() };
@@ -476,6 +539,8 @@ fn a_batch_invariant_query_gives_the_same_bits_in_a_prompt_in_a_chunk_and_alone(
     on_device(|cuda, dtype| {
         cuda.set_rounding(Rounding::BatchInvariant);
         let shapes = [
+            (4, 2, 512),
+            (16, 1, 512),
             (16, 8, 128),
             (16, 1, 128),
             (5, 1, 128),

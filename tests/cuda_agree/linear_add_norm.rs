@@ -88,7 +88,7 @@ impl Layers {
         let (mut read, mut gate_up, mut gated) =
             (behind(cuda, *outputs), behind(cuda, *outputs), behind(cuda, outputs / 2));
         let bias = has_bias.then_some(bias);
-        let add = AddNorm { post: None, scale };
+        let add = AddNorm { post: None, scale, stream_scale: 1.0 };
         let next = NormWeights { weight: norm, eps: EPS, kind: NormKind::Rms };
         let next = NextNorm { out: &mut normed, norm: next };
         if is_one {
@@ -243,7 +243,7 @@ fn what_no_kernel_adds_has_the_bits_of_the_ops_one_by_one() {
                 let (x, mut residual) = (rows(cuda, 1, [40, *k], 1.0, dtype), rows(cuda, 2, [40, *hidden], 5.0, dtype));
                 let (mut delta, mut normed) = (poisoned(cuda, 40, *hidden), poisoned(cuda, 40, *hidden));
                 let norm_of = |kind| NormWeights { weight: norm, eps: EPS, kind };
-                let add = AddNorm { post: post.map(norm_of), scale: 1.0 };
+                let add = AddNorm { post: post.map(norm_of), scale: 1.0, stream_scale: 1.0 };
                 let next = NextNorm { out: &mut normed, norm: norm_of(kind) };
                 if is_one {
                     let layer = LayerInput { x: &x, weight, bias: None };

@@ -194,6 +194,7 @@ impl Case {
             whole: None,
             rope: Some(RopeTable { table: &tables.rope, rotary: head_dim, pairing: Pairing::Halves }),
             temperature: None,
+            value_norm: None,
         };
         if is_fused {
             let rows = HeadRows { qkv: &mut qkv, out: &mut out };

@@ -21,6 +21,7 @@ struct Variant {
     /// Numbers that turn of 16, and the pairs that they form.
     rope: Option<(usize, Pairing)>,
     has_temperature: bool,
+    value_norm: Option<f32>,
 }
 
 const BEFORE: Option<NormExtent> = Some(NormExtent::Head(NormOrder::BeforeRope));
@@ -30,21 +31,23 @@ const HALVES: Option<(usize, Pairing)> = Some((16, Pairing::Halves));
 const NEIGHBOURS: Option<(usize, Pairing)> = Some((16, Pairing::Neighbours));
 
 const VARIANTS: &[Variant] = &[
-    Variant { norm: None, rope: HALVES, has_temperature: false },
-    Variant { norm: BEFORE, rope: HALVES, has_temperature: false },
-    Variant { norm: AFTER, rope: HALVES, has_temperature: false },
-    Variant { norm: WHOLE, rope: HALVES, has_temperature: false },
-    Variant { norm: None, rope: HALVES, has_temperature: true },
-    Variant { norm: AFTER, rope: Some((4, Pairing::Halves)), has_temperature: true },
-    Variant { norm: BEFORE, rope: Some((12, Pairing::Halves)), has_temperature: false },
-    Variant { norm: None, rope: Some((8, Pairing::Halves)), has_temperature: false },
-    Variant { norm: None, rope: NEIGHBOURS, has_temperature: false },
-    Variant { norm: BEFORE, rope: NEIGHBOURS, has_temperature: true },
-    Variant { norm: AFTER, rope: Some((8, Pairing::Neighbours)), has_temperature: false },
-    Variant { norm: WHOLE, rope: Some((12, Pairing::Neighbours)), has_temperature: false },
-    Variant { norm: None, rope: None, has_temperature: false },
-    Variant { norm: BEFORE, rope: None, has_temperature: false },
-    Variant { norm: WHOLE, rope: None, has_temperature: true },
+    Variant { norm: None, rope: HALVES, has_temperature: false, value_norm: None },
+    Variant { norm: BEFORE, rope: HALVES, has_temperature: false, value_norm: None },
+    Variant { norm: AFTER, rope: HALVES, has_temperature: false, value_norm: None },
+    Variant { norm: WHOLE, rope: HALVES, has_temperature: false, value_norm: None },
+    Variant { norm: None, rope: HALVES, has_temperature: true, value_norm: None },
+    Variant { norm: AFTER, rope: Some((4, Pairing::Halves)), has_temperature: true, value_norm: None },
+    Variant { norm: BEFORE, rope: Some((12, Pairing::Halves)), has_temperature: false, value_norm: None },
+    Variant { norm: None, rope: Some((8, Pairing::Halves)), has_temperature: false, value_norm: None },
+    Variant { norm: None, rope: NEIGHBOURS, has_temperature: false, value_norm: None },
+    Variant { norm: BEFORE, rope: NEIGHBOURS, has_temperature: true, value_norm: None },
+    Variant { norm: AFTER, rope: Some((8, Pairing::Neighbours)), has_temperature: false, value_norm: None },
+    Variant { norm: WHOLE, rope: Some((12, Pairing::Neighbours)), has_temperature: false, value_norm: None },
+    Variant { norm: None, rope: None, has_temperature: false, value_norm: None },
+    Variant { norm: BEFORE, rope: None, has_temperature: false, value_norm: None },
+    Variant { norm: WHOLE, rope: None, has_temperature: true, value_norm: None },
+    Variant { norm: BEFORE, rope: HALVES, has_temperature: false, value_norm: Some(EPS) },
+    Variant { norm: None, rope: Some((8, Pairing::Neighbours)), has_temperature: false, value_norm: Some(0.5) },
 ];
 
 const EPS: f32 = 1e-6;
@@ -76,6 +79,18 @@ impl Tables {
         let norms = heads.map(|heads| numbers(random, if is_whole { heads * d } else { d }, 1.5, dtype));
         let temperature = (0..POSITIONS).map(|p| 1.0 + 0.1 * (1.0 + (p / 16) as f32).ln()).collect();
         Tables { variant, rotary, rope: rope.collect(), norms, temperature }
+    }
+
+    /// All value heads of a token.
+    fn values(&self, v: &[f32], d: usize) -> Vec<f64> {
+        let mut v = wide(v);
+        if let Some(eps) = self.variant.value_norm {
+            for head in v.chunks_exact_mut(d) {
+                let scale = 1.0 / (head.iter().map(|v| v * v).sum::<f64>() / d as f64 + f64::from(eps)).sqrt();
+                head.iter_mut().for_each(|v| *v *= scale);
+            }
+        }
+        v
     }
 
     /// All query heads (`part` 0) or all key heads (1) of a token at `position`.
@@ -128,6 +143,7 @@ fn heads_are_normalized_rotated_and_cached() {
             (4, 1, 112, 16),
             (8, 2, 160, 16),
             (4, 2, 192, 64),
+            (4, 1, 512, 16),
         ];
         for ((heads, kv_heads, d, block_size), variant) in
             shapes.into_iter().flat_map(|s| VARIANTS.iter().map(move |v| (s, *v)))
@@ -155,6 +171,7 @@ fn heads_are_normalized_rotated_and_cached() {
                     whole: None,
                     rope: variant.rope.map(|(_, pairing)| RopeTable { table: &rope, rotary: tables.rotary, pairing }),
                     temperature: variant.has_temperature.then_some(&temperature),
+                    value_norm: variant.value_norm,
                 };
                 ops::rope_and_cache(cuda, &spec, &mut qkv, transform, &mut cache, 1, &device_batch);
                 let (qkv, cached) = (cuda.read(&qkv).unwrap(), layer_values(&cache, 1, dtype));
@@ -181,7 +198,7 @@ fn heads_are_normalized_rotated_and_cached() {
                     let (keys, row_values) = rest.split_at(kv_heads * d);
                     expected.extend(near(tables.apply(queries, 0, d, position), false));
                     expected.extend(near(tables.apply(keys, 1, d, position), true));
-                    expected.extend(near(wide(row_values), true));
+                    expected.extend(near(tables.values(row_values, d), true));
                     computed.extend_from_slice(&qkv[token * cols..][..heads * d]);
                     let slot = scene.batch.slots[token] as usize;
                     for head in 0..2 * kv_heads {
@@ -241,7 +258,7 @@ fn many_tokens_have_the_bits_of_few() {
             let mut random = Random(tokens as u64);
             let cols = (heads + 2 * kv_heads) * head_dim;
             let values = numbers(&mut random, tokens * cols, 2.0, dtype);
-            let variant = Variant { norm, rope: HALVES, has_temperature: false };
+            let variant = Variant { norm, rope: HALVES, has_temperature: false, value_norm: None };
             let tables = Tables::new(variant, [heads, kv_heads], head_dim, dtype, &mut random);
             let [query, key] = [0, 1].map(|i| cuda.vector(&[host_vector(&tables.norms[i], dtype)]).unwrap());
             let rope = cuda.table(&tables.rope).unwrap();
@@ -276,6 +293,7 @@ fn many_tokens_have_the_bits_of_few() {
                         whole: None,
                         rope: Some(RopeTable { table: &rope, rotary: head_dim, pairing: Pairing::Halves }),
                         temperature: None,
+                        value_norm: None,
                     };
                     ops::rope_and_cache(cuda, &spec, &mut qkv, transform, &mut cache, 1, &device_batch);
                     rows.extend(cuda.read(&qkv).unwrap().into_iter().map(f32::to_bits));

@@ -111,6 +111,7 @@ impl Model {
                 whole: None,
                 rope: Some(RopeTable { table: rope, rotary: HEAD_DIM, pairing: Pairing::Halves }),
                 temperature: None,
+                value_norm: None,
             };
             let (cache, device_batch) = (&mut self.cache, &self.device_batch);
             if self.is_fused {

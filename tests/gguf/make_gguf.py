@@ -40,6 +40,9 @@ GLIMMER = dict(
     layer_types=(["sliding_attention"] * 2 + ["full_attention"] * 2) * 2, layer_rope_theta=[20000.0, 20000.0, 0, 0] * 2, post_norm_eps=1e-8,
 )
 
+# The conversion reads the heads of layers without a window in the fields of published folders.
+GEMMA4 = dict(global_head_dim=48, num_global_key_value_heads=1)
+
 # name -> (checkpoint, edits of its config, how the conversion is asked)
 CASES = {
     "llama-f32": ("llama-f32-gqa1", {}, {}),
@@ -88,6 +91,9 @@ CASES = {
     "glm4-bf16": ("glm4-bf16-no-bias", {}, {}),
     "cohere2-f32": ("cohere2-f32", dict(layer_types=["sliding_attention"] * 3 + ["full_attention"], rotary_pct=1.0), {}),
     "muse_glimmer-f32": ("muse_glimmer-f32", dict(text_config=GLIMMER), {}),
+    "gemma4-f32": ("gemma4-f32-keys-are-values", dict(text_config=GEMMA4), {}),
+    # The conversion asks for the field of another class.
+    "gemma4-bf16": ("gemma4_unified-bf16-head512", dict(text_config=dict(moe_intermediate_size=None)), {}),
 }
 
 TYPES = {"float32": "ALL_F32", "float16": "MOSTLY_F16", "bfloat16": "MOSTLY_BF16"}

@@ -287,6 +287,18 @@ GLIMMER = dict(
     post_norm_eps=0.02, sliding_window=16, qk_scale_factor=1.7, output_multiplier=0.6, final_logit_softcapping=5.0,
     rope_parameters=plain(20000.0),
 )
+GEMMA4_VISION = dict(
+    hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1, num_key_value_heads=1, head_dim=8,
+    patch_size=2, pooling_kernel_size=1, position_embedding_size=4, use_clipped_linears=False,
+)
+GEMMA4_UNIFIED_VISION = dict(
+    mm_embed_dim=8, mm_posemb_size=4, patch_size=2, pooling_kernel_size=1, model_patch_size=2, num_soft_tokens=4, output_proj_dims=8,
+)
+GEMMA4 = dict(
+    sliding_window=16, num_hidden_layers=6, layer_types=[S, S, F] * 2, tie_word_embeddings=True, final_logit_softcapping=4.0,
+    num_attention_heads=4, num_key_value_heads=2, pad_token_id=0,
+    rope_parameters=by_layer(plain(5000.0), dict(rope_type="proportional", partial_rotary_factor=0.5, rope_theta=200000.0)),
+)
 COHERE2 = dict(
     layer_norm_eps=3e-4, logit_scale=0.3, tie_word_embeddings=True, sliding_window=16, num_hidden_layers=4,
     layer_types=[S, F] * 2, rope_parameters=plain(20000.0),
@@ -574,6 +586,45 @@ FAMILIES = {
         ),
         dict(seed=2000, absent=["text_config.layer_types", "text_config.layer_rope_theta"]),
     ),
+    # Full layers have other heads, one KV head, and no projection to values.
+    "gemma4-f32-keys-are-values": (
+        "gemma4",
+        "float32",
+        dict(
+            text_config=dict(
+                SMALL, head_dim=32, global_head_dim=48, num_global_key_value_heads=1, attention_k_eq_v=True,
+                hidden_size_per_layer_input=0,
+            ) | GEMMA4,
+            vision_config=GEMMA4_VISION, audio_config=None, tie_word_embeddings=True,
+        ),
+        {},
+    ),
+    # The sizes of heads that are published, under the fields of published folders.
+    "gemma4_unified-bf16-head512": (
+        "gemma4_unified",
+        "bfloat16",
+        dict(
+            text_config=dict(
+                SMALL, head_dim=256, global_head_dim=512, num_global_key_value_heads=1, attention_k_eq_v=True,
+            ) | GEMMA4 | dict(num_hidden_layers=4, layer_types=[S, F] * 2, num_attention_heads=2, num_key_value_heads=2),
+            vision_config=GEMMA4_UNIFIED_VISION, audio_config=None, tie_word_embeddings=True,
+        ),
+        dict(seed=2005, gemma4_keys=True),
+    ),
+    # Values of their own, biases, as many KV heads in every layer, no cap, and fewer pairs of a head turn.
+    "gemma4_text-f32-biased": (
+        "gemma4_text",
+        "float32",
+        dict(
+            SMALL, head_dim=24, global_head_dim=32, num_global_key_value_heads=1, attention_bias=True, hidden_size_per_layer_input=0,
+        ) | GEMMA4 | dict(
+            final_logit_softcapping=None, num_hidden_layers=7, layer_types=None, tie_word_embeddings=False,
+            rope_parameters=by_layer(
+                plain(30000.0), dict(rope_type="proportional", partial_rotary_factor=0.3, rope_theta=50000.0, factor=1.5)
+            ),
+        ),
+        dict(seed=2004, absent=["layer_types"], gemma4_keys=True),
+    ),
 }
 
 
@@ -588,14 +639,17 @@ def class_of(config):
 def weights(config, generator):
     """Random weights under which the network neither dies out nor repeats one token for ever."""
     with torch.device("meta"):
-        shapes = {name: p.shape for name, p in class_of(config)(config).named_parameters()}
-    # Gemma's norms scale by 1 + w, and its embeddings are multiplied by the square root of their width.
+        model = class_of(config)(config)
+        shapes = {name: p.shape for name, p in model.named_parameters()}
+        shapes |= {name: b.shape for name, b in model.named_buffers() if name.endswith("layer_scalar")}
+    # The norms of Gemma 2 and 3 scale by 1 + w, and embeddings of all are multiplied by the square root of their width.
     is_gemma = config.model_type.startswith("gemma")
+    is_gemma4 = config.model_type.startswith("gemma4")
     # Muse Glimmer's do in its layers alone, and its embeddings are normalized: they are so small that their epsilon counts.
     is_glimmer = config.model_type == "muse_glimmer"
     state = {}
     for name, shape in shapes.items():
-        one_less = 1 if is_gemma or is_glimmer and name.endswith("layernorm.weight") else 0
+        one_less = 1 if is_gemma and not is_gemma4 or is_glimmer and name.endswith("layernorm.weight") else 0
         # Qwen3.5's do, but for those of the delta rule.
         one_less = 1 if config.model_type.startswith("qwen3_5") and ".linear_attn." not in name else one_less
         noise = torch.randn(shape, generator=generator)
@@ -604,6 +658,11 @@ def weights(config, generator):
             state[name] = noise
         elif name.endswith(("q_norm.weight", "k_norm.weight", "query_layernorm.weight", "key_layernorm.weight")):
             state[name] = 0.7 + 0.2 * noise - one_less
+            if is_gemma4:
+                # Nothing else divides scores by the root of the size of a head.
+                state[name] /= shape[0] ** 0.25
+        elif name.endswith("layer_scalar"):
+            state[name] = (0.8 + 0.2 * noise).abs()
         elif name.endswith("norm.weight"):
             state[name] = 1 + 0.2 * noise - one_less
         elif name.endswith("bias"):
@@ -657,6 +716,16 @@ def with_old_olmo3_keys(written):
     del written["layer_types"]
 
 
+def with_gemma4_keys(written):
+    """As published: one size of heads for all layers without a window, which transformers writes layer by layer."""
+    text = written.get("text_config", written)
+    layers = text.pop("per_layer_config")
+    heads = next(iter(layers.values()))
+    text["global_head_dim"] = heads["head_dim"]
+    text["num_global_key_value_heads"] = heads.get("num_key_value_heads", 1)
+    text["dtype"] = written["dtype"]
+
+
 def with_flat_text(written):
     """As published before text_config: the decoder's fields beside those of images, and its rotation as of 2024."""
     text = written.pop("text_config")
@@ -670,7 +739,7 @@ def with_flat_text(written):
 
 def write_folder(
     folder, config, state, number_type, shards=1, old_rope_keys=False, gemma3_keys=False, olmo3_keys=False, absent=(),
-    pattern=None, bare=False, wrapped=None, flat=False,
+    pattern=None, bare=False, wrapped=None, flat=False, gemma4_keys=False,
 ):
     folder.mkdir(parents=True)
     written = config.to_dict()
@@ -682,6 +751,8 @@ def write_folder(
         for name in inner:
             holder = holder[name]
         del holder[last]
+    if gemma4_keys:
+        with_gemma4_keys(written)
     if old_rope_keys:
         with_old_rope_keys(written)
     if gemma3_keys:

@@ -80,6 +80,17 @@ const NUMBERS: &[(&str, &[&str])] = &[
     ("glm4-f32", &["/rope_parameters/partial_rotary_factor"]),
     ("olmo3-f32", &["/rope_parameters/full_attention/factor"]),
     (
+        "gemma4_text-f32-biased",
+        &[
+            "/rms_norm_eps",
+            "/rope_parameters/full_attention/factor",
+            "/rope_parameters/full_attention/partial_rotary_factor",
+            "/rope_parameters/full_attention/rope_theta",
+            "/rope_parameters/sliding_attention/rope_theta",
+        ],
+    ),
+    ("gemma4-f32-keys-are-values", &["/text_config/final_logit_softcapping"]),
+    (
         "muse_glimmer-f32",
         &[
             "/text_config/final_logit_softcapping",

@@ -187,6 +187,19 @@ fn refused_of_families() -> Vec<Case> {
             vec![Edit(|all| drop(all.remove("model.layers.1.pre_feedforward_layernorm.weight")))],
         ),
         all(
+            "a factor of the stream that is missing",
+            "gemma4_text-f32-biased",
+            vec![Edit(|all| drop(all.remove("model.layers.1.layer_scalar")))],
+        ),
+        all(
+            "a projection to values where keys serve",
+            "gemma4-f32-keys-are-values",
+            vec![Edit(|all| {
+                let key = all["model.language_model.layers.2.self_attn.k_proj.weight"].clone();
+                all.insert("model.language_model.layers.2.self_attn.v_proj.weight".into(), key);
+            })],
+        ),
+        all(
             "a gate of attention that is missing",
             "muse_glimmer-f32",
             vec![Edit(|all| drop(all.remove("model.language_model.layers.1.self_attn.gate_proj.weight")))],

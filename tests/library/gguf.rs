@@ -33,6 +33,8 @@ const CASES: &[(&str, bool)] = &[
     ("gemma2-f32", true),
     ("gemma3-bf16", true),
     ("gemma3-f32", true),
+    ("gemma4-bf16", true),
+    ("gemma4-f32", true),
     ("glm4-bf16", true),
     ("glm4-f32", true),
     ("granite-f16", false),

@@ -19,6 +19,7 @@ const MODELS: &[&str] = &[
     "mistral-f32-window16",
     "gemma3-f32",
     "cohere2-f32",
+    "gemma4-f32-keys-are-values",
     "muse_glimmer-f32",
     "qwen3_5-f32",
 ];

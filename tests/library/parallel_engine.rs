@@ -31,6 +31,7 @@ const MODELS: &[(&str, usize)] = &[
     ("gemma3-f32", 2),
     ("olmo2-f32", 2),
     ("cohere2-f32", 2),
+    ("gemma4-f32-keys-are-values", 4),
     ("muse_glimmer-f32", 2),
 ];
 

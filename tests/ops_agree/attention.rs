@@ -79,6 +79,8 @@ impl Op for Attention {
         ("heads of 64, groups of 7, bf16", Case { heads: 14, kv_heads: 2, head_dim: 64, ..BF16 }),
         ("heads of 96, blocks of 5 tokens, bf16", Case { head_dim: 96, block_size: 5, ..BF16 }),
         ("heads of 256, bf16", Case { head_dim: 256, ..BF16 }),
+        ("heads of 512", Case { rows: RAGGED, head_dim: 512, ..SMALL }),
+        ("heads of 512, groups of 16, bf16", Case { heads: 16, kv_heads: 1, head_dim: 512, ..BF16 }),
         ("scores of a dozen, bf16", Case { head_dim: 64, size: 2.5, ..BF16 }),
         ("heads of 6, fewer than lanes", Case { rows: RAGGED, head_dim: 6, ..SMALL }),
         (
@@ -147,6 +149,7 @@ impl Op for Attention {
         ("int8, heads of 64, groups of 7", Case { heads: 14, kv_heads: 2, head_dim: 64, ..INT8 }),
         ("int8, heads of 80", Case { head_dim: 80, ..INT8 }),
         ("int8, heads of 256", Case { head_dim: 256, ..INT8 }),
+        ("int8, heads of 512", Case { head_dim: 512, ..INT8 }),
         ("int8, a key and value head for each query head", Case { heads: 3, kv_heads: 3, head_dim: 32, ..INT8 }),
         ("int8, scores of a dozen", Case { head_dim: 64, size: 2.5, ..INT8 }),
         ("int8, scores of nearly nothing", Case { head_dim: 64, size: 1e-15, ..INT8 }),
@@ -174,7 +177,7 @@ impl Op for Attention {
         let scene = Scene::new(case, 6);
         let mut cache = KvCache::new(&scene.shape.layers(1), scene.sequences.blocks).unwrap();
         let (batch, mut qkv) = scene.all();
-        let transform = QkNormRope { norm: None, whole: None, rope: None, temperature: None };
+        let transform = QkNormRope { norm: None, whole: None, rope: None, temperature: None, value_norm: None };
         reference::rope_and_cache(&scene.spec, &mut qkv, transform, &mut cache, 0, &batch);
         let (batch, qkv) = scene.part(&scene.rows);
         let mut out = vec![f32::NAN; batch.tokens() * case.heads * case.head_dim];
@@ -255,7 +258,7 @@ impl Scene {
         let device_batch = uploaded(backend, &batch);
         let mut cache = backend.kv_cache(&self.shape.layers(1), self.sequences.blocks).unwrap();
         let mut qkv = backend.filled(&qkv, self.cols());
-        let transform = QkNormRope { norm: None, whole: None, rope: None, temperature: None };
+        let transform = QkNormRope { norm: None, whole: None, rope: None, temperature: None, value_norm: None };
         ops::rope_and_cache(backend, &self.spec, &mut qkv, transform, &mut cache, 0, &device_batch);
         cache
     }
@@ -332,6 +335,22 @@ fn a_token_gets_the_same_bits_for_every_block_size() {
             bits(&scene.attend(cpu, &cache, &scene.rows))
         });
         assert!(outputs.windows(2).all(|pair| pair[0] == pair[1]), "{isa:?}, {format:?}, a window of {window:?}");
+    }
+}
+
+#[test]
+fn queries_alone_get_the_bits_of_queries_among_keys_and_values() {
+    for (isa, format) in Isa::available().iter().flat_map(|isa| FORMATS.map(|format| (isa, format))) {
+        let (cpu, scene) = (&mut Cpu::new(1, *isa), Scene::new(&Case { head_dim: 32, format, ..PROMPT }, 1));
+        let cache = scene.fill(cpu);
+        let among = scene.attend(cpu, &cache, &scene.rows);
+        let (batch, qkv) = scene.part(&scene.rows);
+        let width = scene.spec.heads * scene.shape.head_dim;
+        let queries: Vec<f32> = qkv.chunks_exact(scene.cols()).flat_map(|row| &row[..width]).copied().collect();
+        let (device_batch, queries) = (uploaded(cpu, &batch), cpu.filled(&queries, width));
+        let mut alone = cpu.poisoned(batch.tokens(), width);
+        ops::attention(cpu, &scene.spec, &mut alone, &queries, &cache, 0, &device_batch);
+        assert_eq!(bits(&among), bits(&cpu.read(&alone)), "{isa:?}, {format:?}");
     }
 }
 

@@ -58,7 +58,7 @@ impl Op for LinearAddNorm {
 impl Case {
     fn add<'a, V>(&self, post: &'a V) -> AddNorm<'a, V> {
         let post = self.has_post.then_some(NormWeights { weight: post, eps: POST_EPS, kind: NormKind::Rms });
-        AddNorm { post, scale: self.scale }
+        AddNorm { post, scale: self.scale, stream_scale: 1.0 }
     }
 }
 

@@ -90,11 +90,12 @@ struct Add {
     /// The norm of what is added.
     post: Option<NormKind>,
     scale: f32,
+    stream_scale: f32,
     /// Whether the sum is normalized.
     next: bool,
 }
 
-const PLAIN: Add = Add { case: ONE, post: None, scale: 1.0, next: true };
+const PLAIN: Add = Add { case: ONE, post: None, scale: 1.0, stream_scale: 1.0, next: true };
 const ODD: Case = Case { tokens: 5, hidden: 83, size: 3.0, ..ONE };
 const MANY: Case = Case { tokens: 301, hidden: 200, size: 3.0, ..ONE };
 
@@ -120,8 +121,11 @@ impl Op for AddNormOp {
         ("a norm after, where eps decides", Add { case: Case { size: 1e-4, ..ODD }, post: Some(Rms), ..PLAIN }),
         ("a norm after and none before", Add { case: ODD, post: Some(Rms), next: false, ..PLAIN }),
         ("a layer norm after", Add { case: Case { mean: 2.0, ..ODD }, post: Some(Layer), ..PLAIN }),
-        ("a layer norm after and none before", Add { case: ODD, post: Some(Layer), next: false, scale: 2.0 }),
+        ("a layer norm after and none before", Add { case: ODD, post: Some(Layer), next: false, scale: 2.0, ..PLAIN }),
         ("an RMS norm after, a layer norm before", Add { case: Case { kind: Layer, ..ODD }, post: Some(Rms), ..PLAIN }),
+        ("a scaled stream", Add { case: ODD, stream_scale: 0.4, ..PLAIN }),
+        ("a scaled stream alone", Add { case: MANY, next: false, scale: 0.5, stream_scale: -1.7, ..PLAIN }),
+        ("a scaled stream, norms after and before", Add { case: MANY, post: Some(Rms), stream_scale: 3.0, ..PLAIN }),
         ("layer norms after and before", Add { case: Case { kind: Layer, ..MANY }, post: Some(Layer), ..PLAIN }),
     ];
     const BOUND: f64 = 1e-6;
@@ -132,7 +136,7 @@ impl Op for AddNormOp {
         let post = it.post.map(|kind| NormWeights { weight: &post, eps: POST_EPS, kind });
         let next = NormWeights { weight: &weight, eps: EPS, kind: it.case.kind };
         let next = it.next.then_some(NextNorm { out: &mut out[..], norm: next });
-        reference::add_norm(&mut residual, &x, AddNorm { post, scale: it.scale }, next);
+        reference::add_norm(&mut residual, &x, AddNorm { post, scale: it.scale, stream_scale: it.stream_scale }, next);
         scaled(out, residual, it)
     }
 
@@ -144,7 +148,13 @@ impl Op for AddNormOp {
         let post = it.post.map(|kind| NormWeights { weight: &post, eps: POST_EPS, kind });
         let next = NormWeights { weight: &weight, eps: EPS, kind: it.case.kind };
         let next = it.next.then_some(NextNorm { out: &mut out, norm: next });
-        ops::add_norm(backend, &mut residual, &x, AddNorm { post, scale: it.scale }, next);
+        ops::add_norm(
+            backend,
+            &mut residual,
+            &x,
+            AddNorm { post, scale: it.scale, stream_scale: it.stream_scale },
+            next,
+        );
         scaled(backend.read(&out), backend.read(&residual), it)
     }
 }
@@ -178,7 +188,7 @@ fn bits(cpu: &mut Cpu, rows: usize, add: &Add) -> [Vec<u32>; 2] {
         cpu,
         &mut residual,
         &x,
-        AddNorm { post, scale: add.scale },
+        AddNorm { post, scale: add.scale, stream_scale: add.stream_scale },
         Some(NextNorm { out: &mut out, norm: next }),
     );
     [residual, out].map(|tensor| cpu.read(&tensor).iter().map(|v| v.to_bits()).collect())
@@ -188,7 +198,7 @@ fn bits(cpu: &mut Cpu, rows: usize, add: &Add) -> [Vec<u32>; 2] {
 fn a_row_has_the_same_bits_alone_and_among_others() {
     for isa in Isa::available() {
         for (post, kind) in [(None, Rms), (Some(Rms), Rms), (None, Layer), (Some(Layer), Layer)] {
-            let add = Add { case: Case { kind, ..MANY }, post, scale: 0.3, next: true };
+            let add = Add { case: Case { kind, ..MANY }, post, scale: 0.3, stream_scale: 0.7, next: true };
             let [alone, among] = [1, MANY.tokens].map(|rows| bits(&mut Cpu::new(2, *isa), rows, &add));
             for (alone, among) in alone.iter().zip(among) {
                 assert_eq!(alone[..], among[..MANY.hidden], "{isa:?}, {post:?}, {kind:?}");

@@ -73,7 +73,7 @@ fn added<B: Column>(
     let post = case.post.map(|kind| NormWeights { weight: &post, eps: POST_EPS, kind });
     let norm = case.next.map(|kind| NormWeights { weight: &weight, eps: EPS, kind });
     let next = norm.map(|norm| NextNorm { out: &mut out, norm });
-    add(backend, &mut residual, &delta, AddNorm { post, scale: case.scale }, next);
+    add(backend, &mut residual, &delta, AddNorm { post, scale: case.scale, stream_scale: 1.0 }, next);
     let mut all = backend.read(&residual);
     if case.next.is_some() {
         all.extend(backend.read(&out));

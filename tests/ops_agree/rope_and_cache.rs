@@ -19,6 +19,8 @@ struct Case {
     norm: Option<NormExtent>,
     rope: Option<Rope>,
     temperature: Temperature,
+    value_norm: Option<f32>,
+    columns: Columns,
 }
 
 /// Numbers of a head that turn, and which of them together.
@@ -26,6 +28,14 @@ struct Case {
 enum Rope {
     Halves(usize),
     Neighbours(usize),
+}
+
+/// What the projections made.
+#[derive(Clone, Copy, PartialEq)]
+enum Columns {
+    All,
+    /// Another layer stored keys and values.
+    Queries,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -49,6 +59,8 @@ const RAGGED: Case = Case {
     norm: None,
     rope: Some(Rope::Halves(24)),
     temperature: Temperature::None,
+    value_norm: None,
+    columns: Columns::All,
 };
 
 impl Rope {
@@ -59,6 +71,11 @@ impl Rope {
 }
 
 impl Case {
+    fn cols(&self) -> usize {
+        let kv_heads = if self.columns == Columns::All { self.kv_heads } else { 0 };
+        (self.heads + 2 * kv_heads) * self.head_dim
+    }
+
     /// `vectors` are the norms of queries and keys, the table and the temperatures.
     fn transform<'a, V, T: ?Sized>(&self, vectors: &'a [V; 4]) -> QkNormRope<'a, V, T> {
         let [query, key, table, temperature] = vectors;
@@ -74,6 +91,7 @@ impl Case {
                 },
             }),
             temperature: (self.temperature == Temperature::Growing).then_some(temperature),
+            value_norm: self.value_norm,
         }
     }
 }
@@ -113,7 +131,7 @@ fn prepare(case: &Case) -> Prepared {
     };
     Prepared {
         spec: AttentionSpec { heads: case.heads, scale: 1.0, window: None, softcap: None },
-        qkv: random.numbers(batch.tokens() * (case.heads + 2 * case.kv_heads) * case.head_dim, 2.0),
+        qkv: random.numbers(batch.tokens() * case.cols(), 2.0),
         rope: rope.collect(),
         query_norm: random.numbers(query_width, 2.0),
         key_norm: random.numbers(key_width, 2.0),
@@ -145,7 +163,7 @@ fn keys_and_values(cache: &[f32], shape: &KvShape, blocks: usize) -> Vec<f32> {
 
 /// The queries of each token, and then the cache. What an op leaves in the place of keys and values is its own affair.
 fn queries_and_cache(qkv: &[f32], cache: Vec<f32>, case: &Case) -> Vec<f32> {
-    let tokens = qkv.chunks_exact((case.heads + 2 * case.kv_heads) * case.head_dim);
+    let tokens = qkv.chunks_exact(case.cols());
     tokens.flat_map(|token| token[..case.heads * case.head_dim].to_vec()).chain(cache).collect()
 }
 
@@ -250,6 +268,43 @@ impl Op for RopeAndCache {
         (
             "whole width, a key and value head for each query head",
             Case { heads: 5, kv_heads: 5, norm: WHOLE, ..RAGGED },
+        ),
+        ("values normalized", Case { value_norm: Some(EPS), ..RAGGED }),
+        ("values normalized, where eps decides", Case { value_norm: Some(3.0), norm: BEFORE, ..RAGGED }),
+        (
+            "values normalized, neighbours of a part",
+            Case { value_norm: Some(EPS), rope: Some(Rope::Neighbours(12)), ..RAGGED },
+        ),
+        (
+            "values normalized, int8",
+            Case {
+                value_norm: Some(EPS),
+                norm: BEFORE,
+                format: KvFormat::Int8,
+                head_dim: 512,
+                heads: 2,
+                kv_heads: 1,
+                rope: Some(Rope::Halves(512)),
+                ..RAGGED
+            },
+        ),
+        (
+            "full layers of Gemma 4",
+            Case {
+                value_norm: Some(EPS),
+                norm: BEFORE,
+                format: KvFormat::Plain(DType::Bf16),
+                head_dim: 512,
+                heads: 4,
+                kv_heads: 1,
+                rope: Some(Rope::Halves(512)),
+                ..RAGGED
+            },
+        ),
+        ("queries alone", Case { columns: Columns::Queries, norm: BEFORE, ..RAGGED }),
+        (
+            "queries alone, not normalized",
+            Case { columns: Columns::Queries, rope: Some(Rope::Neighbours(12)), ..RAGGED },
         ),
         ("temperature", Case { temperature: Temperature::Growing, ..RAGGED }),
         ("temperature, normalized after", Case { temperature: Temperature::Growing, norm: AFTER, ..RAGGED }),

@@ -157,6 +157,11 @@ struct engine_options {
   /// NVLLM_ERR_OUT_OF_MEMORY if the budget does not hold the weights and one KV block, or not kv_cache_bytes. No effect
   /// on the CPU. Default 0: no such limit.
   std::optional<uint64_t> gpu_memory_bytes = {};
+  /// For models with recurrent layers: tokens of a prompt and its answer after which the recurrent state is kept in the
+  /// prefix cache, so that later requests with the same beginning continue from there, besides the state at the end of
+  /// each prompt. Rounded up to whole KV blocks. Fewer tokens are computed again with a smaller number, and more states
+  /// are made. Default 0: 1024.
+  std::optional<uint64_t> state_checkpoint_interval = {};
 };
 
 /// nvllm_request_options: what is not set has the library's default, which is greedy and without limits. Where a function
@@ -297,6 +302,7 @@ inline void assign_scalars(nvllm_engine_config& native, const engine_options& op
   assign(native.kv_cache_dtype, options.kv_cache_dtype);
   assign(native.quantization, options.quantization);
   assign(native.gpu_memory_bytes, options.gpu_memory_bytes);
+  assign(native.state_checkpoint_interval, options.state_checkpoint_interval);
 }
 
 /// Sets the numbers that `options` has, and leaves the others and every pointer as they are.

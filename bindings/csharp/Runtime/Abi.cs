@@ -325,6 +325,7 @@ namespace Nanovllm
         internal int kv_cache_dtype;
         internal int quantization;
         internal ulong gpu_memory_bytes;
+        internal ulong state_checkpoint_interval;
     }
 
     /// <summary>As nvllm_model_info of the C API.</summary>
@@ -879,6 +880,11 @@ namespace Nanovllm
         /// assumed to take 640 MiB. Status.OutOfMemory if the budget does not hold the weights and one KV block, or not
         /// KvCacheBytes. No effect on the CPU. Default 0: no such limit.</summary>
         public ulong? GpuMemoryBytes { get; set; }
+        /// <summary>For models with recurrent layers: tokens of a prompt and its answer after which the recurrent state
+        /// is kept in the prefix cache, so that later requests with the same beginning continue from there, besides the
+        /// state at the end of each prompt. Rounded up to whole KV blocks. Fewer tokens are computed again with a
+        /// smaller number, and more states are made. Default 0: 1024.</summary>
+        public ulong? StateCheckpointInterval { get; set; }
 
         unsafe void Assign(nvllm_engine_config* native, Borrowed memory)
         {
@@ -908,6 +914,7 @@ namespace Nanovllm
             if (KvCacheDtype.HasValue) native->kv_cache_dtype = (int)KvCacheDtype.Value;
             if (Quantization.HasValue) native->quantization = (int)Quantization.Value;
             if (GpuMemoryBytes.HasValue) native->gpu_memory_bytes = GpuMemoryBytes.Value;
+            if (StateCheckpointInterval.HasValue) native->state_checkpoint_interval = StateCheckpointInterval.Value;
         }
     }
 

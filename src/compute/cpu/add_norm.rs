@@ -19,7 +19,7 @@ pub fn reference(
         Some(post) => norm::reference_wide(delta, post),
     };
     for (residual, v) in residual.iter_mut().zip(delta) {
-        *residual = (f64::from(*residual) + f64::from(add.scale) * v) as f32;
+        *residual = (f64::from(add.stream_scale) * (f64::from(*residual) + f64::from(add.scale) * v)) as f32;
     }
     if let Some(NextNorm { out, norm }) = next {
         norm::reference(out, residual, norm);
@@ -60,13 +60,13 @@ struct AddNormalize<'a> {
 impl Kernel for AddNormalize<'_> {
     #[inline(always)]
     fn run<L: Lanes>(mut self, lanes: L) {
-        let AddNorm { post, scale } = self.add;
+        let AddNorm { post, scale, stream_scale } = self.add;
         let rows = self.residual.chunks_exact_mut(self.hidden).zip(self.delta.chunks_exact(self.hidden));
         for (row, (residual, delta)) in rows.enumerate() {
             match post {
                 // A factor of 1 changes no bit.
-                None => residual.iter_mut().zip(delta).for_each(|(residual, v)| *residual += scale * v),
-                Some(post) => normalize(lanes, residual, delta, post, |residual, v| *residual += scale * v),
+                None => residual.iter_mut().zip(delta).for_each(|(to, v)| *to = stream_scale * (*to + scale * v)),
+                Some(post) => normalize(lanes, residual, delta, post, |to, v| *to = stream_scale * (*to + scale * v)),
             }
             if let Some(NextNorm { out, norm }) = &mut self.next {
                 let out = &mut out[row * self.hidden..][..self.hidden];

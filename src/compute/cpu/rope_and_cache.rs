@@ -25,7 +25,7 @@ pub fn reference(
     layer: usize,
     batch: &Batch,
 ) {
-    let QkNormRope { norm, whole, rope, temperature } = transform;
+    let QkNormRope { norm, whole, rope, temperature, value_norm } = transform;
     let heads = spec.heads;
     let kv = cache.shape(layer);
     let dim = kv.head_dim;
@@ -33,6 +33,9 @@ pub fn reference(
     let normalize = |queries: &mut [f32], keys: &mut [f32], extent: NormExtent, widths: [usize; 2]| {
         let Some(norm) = norm.as_ref().filter(|norm| norm.extent == extent) else { return };
         for (v, weight, width) in [(queries, norm.query, widths[0]), (keys, norm.key, widths[1])] {
+            if v.is_empty() {
+                continue;
+            }
             assert_eq!(weight.len(), width);
             let x = v.to_vec();
             super::norm::reference(v, &x, NormWeights { weight, eps: norm.eps, kind: NormKind::Rms });
@@ -45,10 +48,12 @@ pub fn reference(
         v.iter_mut().zip(weight).for_each(|(v, &weight)| *v = (f64::from(*v) / divisor * f64::from(weight)) as f32);
     };
     let tokens = batch.positions.len();
-    for (token, row) in qkv.chunks_exact_mut((heads + 2 * kv.kv_heads) * dim).enumerate() {
+    let has_keys = qkv.len() != tokens * heads * dim;
+    let cols = (heads + if has_keys { 2 * kv.kv_heads } else { 0 }) * dim;
+    for (token, row) in qkv.chunks_exact_mut(cols).enumerate() {
         let position = batch.positions[token] as usize;
         let (queries, rest) = row.split_at_mut(heads * dim);
-        let keys = &mut rest[..kv.kv_heads * dim];
+        let (keys, values) = rest.split_at_mut(rest.len() / 2);
         match (&whole, &norm) {
             (Some(whole), Some(norm)) if norm.extent == NormExtent::Whole => {
                 for (v, whole, weight) in
@@ -76,6 +81,16 @@ pub fn reference(
         normalize(queries, keys, NormExtent::Head(NormOrder::AfterRope), [dim, dim]);
         if let Some(temperature) = temperature {
             queries.iter_mut().for_each(|v| *v *= temperature[position]);
+        }
+        if let Some(eps) = value_norm {
+            for v in values.chunks_exact_mut(dim) {
+                let mean = v.iter().map(|&v| f64::from(v) * f64::from(v)).sum::<f64>() / dim as f64;
+                let divisor = (mean + f64::from(eps)).sqrt();
+                v.iter_mut().for_each(|v| *v = (f64::from(*v) / divisor) as f32);
+            }
+        }
+        if !has_keys {
+            continue;
         }
         let slot = batch.slots[token] as usize;
         for kv_head in 0..kv.kv_heads {
@@ -116,7 +131,8 @@ pub fn run(
 ) {
     let kv = cache.shape(layer);
     let (rows, cols) = (qkv.rows(), qkv.cols());
-    let (queries, keys) = (spec.heads * kv.head_dim, kv.kv_heads * kv.head_dim);
+    let queries = spec.heads * kv.head_dim;
+    let keys = (cols - queries) / 2;
     let all = Disjoint::new(qkv.values_mut());
     cpu.for_rows(rows, cols, &|rows| {
         let positions = &device_batch.batch.positions[rows.clone()];
@@ -128,6 +144,9 @@ pub fn run(
         let transform = &transform;
         dispatch(cpu.isa, Transform { qkv, cols, queries, keys, head_dim: kv.head_dim, transform, whole, positions });
     });
+    if keys == 0 {
+        return;
+    }
     let qkv = qkv.values();
     match kv.format {
         KvFormat::Plain(DType::F32) => store_all::<f32>(cpu, qkv, cols, cache, layer, device_batch),
@@ -137,13 +156,13 @@ pub fn run(
     }
 }
 
-/// Normalizes and rotates the queries and keys of some tokens. `qkv` is `[tokens, cols]`
+/// Normalizes and rotates the queries and keys of some tokens, and normalizes their values. `qkv` is `[tokens, cols]`
 struct Transform<'a> {
     qkv: &'a mut [f32],
     cols: usize,
     /// Numbers of all query heads of a token.
     queries: usize,
-    /// Numbers of all its key heads.
+    /// Numbers of all its key heads, and of all its value heads.
     keys: usize,
     head_dim: usize,
     transform: &'a QkNormRope<'a, Box<[f32]>, Tensor>,
@@ -155,14 +174,21 @@ struct Transform<'a> {
 impl Kernel for Transform<'_> {
     #[inline(always)]
     fn run<L: Lanes>(self, lanes: L) {
-        let QkNormRope { norm, rope, temperature, .. } = self.transform;
+        let QkNormRope { norm, rope, temperature, value_norm, .. } = self.transform;
         for (token, (row, &position)) in self.qkv.chunks_exact_mut(self.cols).zip(self.positions).enumerate() {
             let position = position as usize;
             let whole = self.whole.map(|parts| parts.map(|(rows, width)| &rows[token * width..][..width]));
             let (queries, rest) = row.split_at_mut(self.queries);
+            let (keys, values) = rest.split_at_mut(self.keys);
+            if let &Some(eps) = value_norm {
+                for v in values.chunks_exact_mut(self.head_dim) {
+                    let scale = inverse_rms(lanes, v, eps);
+                    v.iter_mut().for_each(|v| *v *= scale);
+                }
+            }
             let parts = [
                 (queries, norm.as_ref().map(|n| &**n.query), whole.map(|[queries, _]| queries)),
-                (&mut rest[..self.keys], norm.as_ref().map(|n| &**n.key), whole.map(|[_, keys]| keys)),
+                (keys, norm.as_ref().map(|n| &**n.key), whole.map(|[_, keys]| keys)),
             ];
             for (part, weight, whole) in parts {
                 let norm = norm.as_ref().zip(weight).map(|(norm, weight)| (norm.extent, weight, norm.eps));

@@ -22,6 +22,7 @@ params! {
         eps: f32,
         post_eps: f32,
         scale: f32,
+        stream_scale: f32,
     }
 }
 
@@ -70,6 +71,7 @@ impl Kernels {
             eps: eps(next),
             post_eps: eps(add.post),
             scale: add.scale,
+            stream_scale: add.stream_scale,
         };
         let kernel = self.kernel(add.post.map(|norm| norm.kind), next.map(|norm| norm.kind));
         let threads = threads(device.rows_of_geometry(delta.rows()), delta.cols(), device.facts().processors);

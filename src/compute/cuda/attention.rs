@@ -79,7 +79,7 @@ struct Variant {
 /// The tiles of queries of heads of 64 and 128 are those of `attention_hopper.cu` as well.
 ///
 /// Two tiles of decode and their merge, and the tiles of prefill, fit in the 99 KB per thread block of compute capability 8.6.
-const VARIANTS: [Variant; 10] = [
+const VARIANTS: [Variant; 11] = [
     Variant { head_dim: 32, decode_warps: 4, tile_queries: 128, prefill_keys: 64 },
     Variant { head_dim: 48, decode_warps: 4, tile_queries: 128, prefill_keys: 64 },
     Variant { head_dim: 64, decode_warps: 4, tile_queries: 128, prefill_keys: 64 },
@@ -90,13 +90,19 @@ const VARIANTS: [Variant; 10] = [
     Variant { head_dim: 160, decode_warps: 2, tile_queries: 128, prefill_keys: 32 },
     Variant { head_dim: 192, decode_warps: 2, tile_queries: 64, prefill_keys: 32 },
     Variant { head_dim: 256, decode_warps: 2, tile_queries: 64, prefill_keys: 32 },
+    Variant { head_dim: 512, decode_warps: 1, tile_queries: 32, prefill_keys: 16 },
 ];
+
+/// Warps that take the same queries in attention_prefill.cu: its `parts_of`.
+fn parts_of(head_dim: usize) -> usize {
+    if head_dim > 256 { 2 } else { 1 }
+}
 
 fn variant(head_dim: usize) -> Result<&'static Variant> {
     VARIANTS.iter().find(|v| v.head_dim == head_dim).ok_or_else(|| Error::UnsupportedModel {
         setting: "head_dim",
         value: head_dim.to_string(),
-        supported: "32, 48, 64, 80, 96, 112, 128, 160, 192 or 256 on CUDA",
+        supported: "32, 48, 64, 80, 96, 112, 128, 160, 192, 256 or 512 on CUDA",
     })
 }
 
@@ -461,7 +467,8 @@ impl Kernels {
             if is_invariant && has_decode_rows {
                 // As many as the batch has, so that a graph stays right when fewer of a later one only pad.
                 let blocks = [shape.kv_heads * device_batch.batch().rows(), 1, 1];
-                prefill.invariant.launch(device.chaining, blocks, 32, prefill.invariant_shared_bytes, &params)?;
+                let threads = 32 * parts_of(shape.head_dim);
+                prefill.invariant.launch(device.chaining, blocks, threads, prefill.invariant_shared_bytes, &params)?;
             }
             let blocks = [spec.heads * tiles.len, 1, 1];
             prefill.kernel.launch(device.chaining, blocks, 128, prefill.shared_bytes, &params)?;
@@ -474,6 +481,7 @@ impl Kernels {
 mod tests {
     use super::*;
     use crate::cuda::attention_hopper::{HEAD_DIMS, TILE_QUERIES};
+    use crate::cuda::plan::TILE_QUERIES_MIN;
     use formats::DType;
 
     /// Bytes that compute capability 8.6 has for a thread block, the least of all that are supported; `Decode` leaves 256 of them
@@ -491,6 +499,11 @@ mod tests {
             let prefill = variant.prefill_bytes(tile_queries, format);
             assert!(prefill <= SHARED_BYTES, "heads of {head_dim}, {format:?}: {prefill} bytes for prefill");
         }
+    }
+
+    #[test]
+    fn plans_have_room_for_the_tiles_of_every_head_dimension() {
+        assert!(VARIANTS.iter().all(|variant| variant.tile_queries >= TILE_QUERIES_MIN));
     }
 
     #[test]

@@ -108,7 +108,7 @@ impl AttentionHopper {
         let queries = BoxedMatrix {
             at: qkv.storage.address(),
             rows: qkv.rows(),
-            cols: (tiles.heads + 2 * kv_heads) * head_dim,
+            cols: qkv.cols(),
             stride: qkv.storage.stride(),
             box_rows: BOX_QUERIES,
             box_depth: head_dim / BOX_COLUMNS,

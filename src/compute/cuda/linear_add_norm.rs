@@ -23,7 +23,7 @@ pub fn run(
 ) -> Result<bool> {
     let LayerInput { x, weight, bias } = layer;
     // In f16, a row that is not divided could be out of range.
-    if add.post.is_some() || next.norm.kind != NormKind::Rms || device.dtype != DType::Bf16 {
+    if add.post.is_some() || add.stream_scale != 1.0 || next.norm.kind != NormKind::Rms || device.dtype != DType::Bf16 {
         return Ok(false);
     }
     // The kernel does not divide rows of x.

@@ -569,12 +569,14 @@ impl Backend for Cuda {
     ) {
         let at = cache.blocks.layer(layer);
         let attention = &cache.attention[at.kind];
+        // Kernels that prepare heads themselves store keys and values.
+        let has_keys = heads.qkv.cols() > heads.out.cols();
         match &attention.few {
-            Some(few) if few.serves(&self.device, spec, &transform, &at, device_batch) => {
+            Some(few) if has_keys && few.serves(&self.device, spec, &transform, &at, device_batch) => {
                 let result = few.run(&self.device, spec, heads, &transform, at, device_batch);
                 self.remember(result);
             }
-            _ if attention.prepares(&self.device, spec, &transform, &at, device_batch) => {
+            _ if has_keys && attention.prepares(&self.device, spec, &transform, &at, device_batch) => {
                 let heads = attention::Heads { out: heads.out, qkv: heads.qkv, raw: Some(&transform) };
                 let result = attention.run(&self.device, spec, heads, at, device_batch);
                 self.remember(result);

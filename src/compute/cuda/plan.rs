@@ -63,6 +63,9 @@ pub struct Costs {
     pub merge_many: [u64; 2],
 }
 
+/// Queries of a prefill tile at least: those of heads of 512 numbers.
+pub const TILE_QUERIES_MIN: usize = 32;
+
 /// What the splits depend on besides the batch and the windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
@@ -150,8 +153,8 @@ impl Plan {
 
     /// Maximum number of prefill tiles for a kind of layers of a batch with `tokens` tokens and `rows` rows.
     pub fn tiles_max(tokens: usize, rows: usize) -> usize {
-        // A row of n tokens takes at most n / 64 + 1 tiles.
-        tokens / 64 + rows
+        // A row of n tokens takes at most n / TILE_QUERIES_MIN + 1 tiles.
+        tokens / TILE_QUERIES_MIN + rows
     }
 
     /// The layers it was made for.

@@ -27,6 +27,7 @@ params! {
         eps: f32,
         post_eps: f32,
         scale: f32,
+        stream_scale: f32,
     }
     SumAddNormParams in "sum_add_norm.cu" {
         out: Address,
@@ -42,6 +43,7 @@ params! {
         eps: f32,
         post_eps: f32,
         scale: f32,
+        stream_scale: f32,
     }
 }
 
@@ -162,6 +164,7 @@ impl Kernels {
                 eps: eps(next),
                 post_eps: eps(add.post),
                 scale: add.scale,
+                stream_scale: add.stream_scale,
             };
             return gather_and_sum(&self.sum[variant], threads, exchanges, share.storage.address(), params);
         }
@@ -190,6 +193,7 @@ impl Kernels {
                 eps: eps(next),
                 post_eps: eps(add.post),
                 scale: add.scale,
+                stream_scale: add.stream_scale,
             };
             kernel.kernel.launch(device.chaining, [rows.min(one_wave), 1, 1], threads, 0, &params)?;
         }

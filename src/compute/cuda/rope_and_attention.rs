@@ -80,6 +80,7 @@ pub fn knows_heads(spec: &AttentionSpec, transform: &QkNormRope<Vector, Tensor>,
         && transform.rope.as_ref().is_some_and(turns_whole)
         && transform.norm.as_ref().is_none_or(|norm| norm.extent == NormExtent::Head(NormOrder::BeforeRope))
         && transform.temperature.is_none()
+        && transform.value_norm.is_none()
 }
 
 /// Whether they know the rows: those of one new token each that share no keys.

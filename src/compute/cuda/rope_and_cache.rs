@@ -31,6 +31,8 @@ params! {
         rotary: i32,
         neighbours: i32,
         norm_after: i32,
+        norm_values: i32,
+        value_eps: f32,
         whole_queries: Address,
         whole_keys: Address,
         whole_query_width: i32,
@@ -52,6 +54,9 @@ const WIDE_WARPS: usize = 2;
 /// Threads of a thread block that normalizes the heads of a token together.
 const WHOLE_NORM_THREADS: usize = 256;
 
+/// Numbers of a head in all kernels but those for long heads, at most.
+const SHORT_HEAD_MAX: usize = 256;
+
 /// One head per warp for few tokens, four for many.
 struct Rotations {
     few: Kernel,
@@ -64,6 +69,8 @@ struct Stores {
     common: Rotations,
     /// What else a head may need.
     variants: Rotations,
+    /// The same for heads of more than [`SHORT_HEAD_MAX`] numbers.
+    long: Rotations,
 }
 
 pub struct Kernels {
@@ -97,6 +104,7 @@ impl Kernels {
                     few: kernel("rope_and_cache_variants_h1")?,
                     many: kernel("rope_and_cache_variants_h4")?,
                 },
+                long: Rotations { few: kernel("rope_and_cache_long_h1")?, many: kernel("rope_and_cache_long_h4")? },
             })
         };
         let wide = |dim: usize| Kernel::new(&module, &format!("rope_and_cache_wide_d{dim}_{}", suffix(device.dtype)));
@@ -117,7 +125,7 @@ impl Kernels {
         cache: CacheLayer,
         device_batch: &DeviceBatch,
     ) -> Result<()> {
-        let QkNormRope { norm, whole, rope, temperature } = transform;
+        let QkNormRope { norm, whole, rope, temperature, value_norm } = transform;
         let rotary = rope.as_ref().map_or(0, |r| r.rotary);
         assert!(check_rotary(rotary).is_ok(), "{rotary} numbers turn, which an open engine has refused");
         let heads = spec.heads;
@@ -125,6 +133,8 @@ impl Kernels {
         let is_common = |rope: &RopeTable<Vector>| rope.rotary == shape.head_dim && rope.pairing == Pairing::Halves;
         let is_after = norm.as_ref().is_some_and(|n| n.extent == NormExtent::Head(NormOrder::AfterRope));
         let is_whole = norm.as_ref().is_some_and(|n| n.extent == NormExtent::Whole);
+        // Without keys and values of its own, a layer reads those of another.
+        let kv_heads = if qkv.cols() == heads * shape.head_dim { 0 } else { shape.kv_heads };
         let mut params = RopeAndCacheParams {
             qkv: qkv.storage.address(),
             cache: cache.address,
@@ -134,7 +144,7 @@ impl Kernels {
             positions: at.positions,
             slots: at.slots,
             heads: heads as i32,
-            kv_heads: shape.kv_heads as i32,
+            kv_heads: kv_heads as i32,
             head_dim: shape.head_dim as i32,
             block_size: shape.block_size as i32,
             stride: qkv.storage.stride() as i32,
@@ -144,6 +154,8 @@ impl Kernels {
             rotary: rotary as i32,
             neighbours: i32::from(rope.as_ref().is_some_and(|r| r.pairing == Pairing::Neighbours)),
             norm_after: i32::from(is_after),
+            norm_values: i32::from(value_norm.is_some()),
+            value_eps: value_norm.unwrap_or(0.0),
             whole_queries: whole.as_ref().map_or(0, |w| w.queries.storage.address()),
             whole_keys: whole.as_ref().map_or(0, |w| w.keys.storage.address()),
             whole_query_width: whole.as_ref().map_or(0, |w| w.queries.storage.stride() as i32),
@@ -154,13 +166,18 @@ impl Kernels {
             self.whole_norm.launch(device.chaining, blocks, WHOLE_NORM_THREADS, 0, &params)?;
             (params.query_norm, params.key_norm) = (0, 0);
         }
-        let is_common = rope.as_ref().is_some_and(is_common) && !is_after && temperature.is_none();
+        let is_common =
+            rope.as_ref().is_some_and(is_common) && !is_after && temperature.is_none() && value_norm.is_none();
         let stores = match shape.format {
             KvFormat::Plain(_) => &self.plain,
             KvFormat::Int8 => &self.int8,
         };
-        let Rotations { few, many } = if is_common { &stores.common } else { &stores.variants };
-        let all = heads + 2 * shape.kv_heads;
+        let Rotations { few, many } = match is_common {
+            _ if shape.head_dim > SHORT_HEAD_MAX => &stores.long,
+            true => &stores.common,
+            false => &stores.variants,
+        };
+        let all = heads + 2 * kv_heads;
         let many_from = 2 * device.facts().processors;
         // Its bits are those of the kernel for few tokens, so that any number of tokens may choose.
         let wide = WIDE_DIMS.iter().position(|&dim| dim == shape.head_dim).map(|index| &self.wide[index]);

@@ -1,4 +1,5 @@
-//! Adds to the residual stream and normalizes it: `residual += add.scale * add.post(delta); next.out = next.norm(residual)`.
+//! Adds to the residual stream and normalizes it: `residual = add.stream_scale * (residual + add.scale * add.post(delta));
+//! next.out = next.norm(residual)`.
 //!
 //! One launch in every case. A norm that is `None` is the identity; without a `next` norm only the stream is written, which the
 //! next sublayer then reads itself.
@@ -12,7 +13,7 @@ use crate::{AddNorm, Backend, NextNorm, Tensor};
 /// | `next.out`        | `[tokens, hidden]` |
 /// | weight of a norm  | `[hidden]`         |
 ///
-/// `post(delta)` is not rounded before the sum; `next.norm` takes the sum as it was rounded to the type of the stream.
+/// Neither `post(delta)` nor the sum is rounded before it is multiplied by `stream_scale`; `next.norm` takes the stream as it was rounded to its type.
 ///
 /// # Panics
 ///

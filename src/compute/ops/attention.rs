@@ -10,7 +10,7 @@ use crate::{AttentionSpec, Backend, Tensor};
 /// | tensor | shape |
 /// |--------|-------|
 /// | `out`  | `[tokens, spec.heads * head_dim]` |
-/// | `qkv`  | `[tokens, (spec.heads + 2 kv_heads) * head_dim]`, of which the queries are read |
+/// | `qkv`  | `[tokens, (spec.heads + 2 kv_heads) * head_dim]`, of which the queries are read; or `[tokens, spec.heads * head_dim]` |
 /// | `cache`| one layer: `[block][kv_head][K or V][block_size][head_dim]` |
 ///
 /// # Panics
@@ -42,6 +42,7 @@ pub(super) fn check<B: Backend>(
     let tokens = B::batch(device_batch).tokens();
     assert!(spec.heads.is_multiple_of(kv.kv_heads) && spec.window != Some(0));
     assert!(spec.softcap.is_none_or(|softcap| softcap > 0.0));
-    assert_eq!((qkv.rows(), qkv.cols()), (tokens, (spec.heads + 2 * kv.kv_heads) * kv.head_dim));
-    assert_eq!((out.rows(), out.cols()), (tokens, spec.heads * kv.head_dim));
+    let queries = spec.heads * kv.head_dim;
+    assert!(qkv.rows() == tokens && [queries, queries + 2 * kv.kv_heads * kv.head_dim].contains(&qkv.cols()));
+    assert_eq!((out.rows(), out.cols()), (tokens, queries));
 }

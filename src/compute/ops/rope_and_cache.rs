@@ -9,7 +9,10 @@
 //! 3. `v = v / rms(v) * weight` over the head ([`NormOrder::AfterRope`]);
 //! 4. `v = v * temperature[position]` for queries.
 //!
-//! Queries are written back; keys and values go to the token's slot.
+//! Each value head `v` becomes `v / sqrt(mean(v^2) + value_norm)` where `transform` has a norm of values.
+//!
+//! Queries are written back; keys and values go to the token's slot. Where `qkv` has the columns of queries alone, nothing is stored: attention
+//! reads what another layer stored.
 //!
 //! [`NormOrder::BeforeRope`]: crate::NormOrder::BeforeRope
 //! [`NormOrder::AfterRope`]: crate::NormOrder::AfterRope
@@ -19,7 +22,7 @@ use crate::{AttentionSpec, Backend, NormExtent, QkNormRope, Tensor, WholeRows};
 
 /// | tensor | shape |
 /// |--------|-------|
-/// | `qkv`  | `[tokens, (spec.heads + 2 kv_heads) * head_dim]`, queries, keys, values |
+/// | `qkv`  | `[tokens, (spec.heads + 2 kv_heads) * head_dim]`, queries, keys, values; or `[tokens, spec.heads * head_dim]` |
 /// | `cache`| one layer: `[block][kv_head][K or V][block_size][head_dim]` |
 /// | `transform.rope` | `[positions, rotary]`: `rotary / 2` cosines, then as many sines |
 /// | `transform.norm` | each weight `[head_dim]`; for a norm of the whole width `[spec.heads * head_dim]` and `[kv_heads * head_dim]` |
@@ -55,11 +58,17 @@ pub(super) fn check<B: Backend>(
 ) {
     let kv = B::kv_layout(cache).layer(layer);
     let batch = B::batch(device_batch);
-    assert_eq!((qkv.rows(), qkv.cols()), (batch.tokens(), (spec.heads + 2 * kv.kv_heads) * kv.head_dim));
-    let QkNormRope { norm, whole, rope, temperature } = transform;
+    let queries = spec.heads * kv.head_dim;
+    let has_keys = qkv.cols() != queries;
+    assert_eq!(
+        (qkv.rows(), qkv.cols()),
+        (batch.tokens(), queries + if has_keys { 2 * kv.kv_heads * kv.head_dim } else { 0 })
+    );
+    let QkNormRope { norm, whole, rope, temperature, value_norm } = transform;
+    assert!(value_norm.is_none_or(|eps| eps > 0.0));
     if let Some(WholeRows { queries, keys }) = whole {
         assert_eq!((queries.rows(), keys.rows()), (qkv.rows(), qkv.rows()));
-        assert!(queries.cols() >= spec.heads * kv.head_dim && keys.cols() >= kv.kv_heads * kv.head_dim);
+        assert!(has_keys && queries.cols() >= spec.heads * kv.head_dim && keys.cols() >= kv.kv_heads * kv.head_dim);
     }
     if let Some(norm) = norm {
         let (query, key) = match norm.extent {
@@ -67,7 +76,7 @@ pub(super) fn check<B: Backend>(
             NormExtent::Whole => (spec.heads, kv.kv_heads),
         };
         assert_eq!(B::vector_len(norm.query), query * kv.head_dim);
-        assert_eq!(B::vector_len(norm.key), key * kv.head_dim);
+        assert!(!has_keys || B::vector_len(norm.key) == key * kv.head_dim);
     }
     let positions = batch.positions.iter().map(|&p| p as usize + 1).max().unwrap_or(0);
     if let Some(rope) = rope {

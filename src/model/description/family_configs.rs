@@ -353,6 +353,45 @@ pub fn configs() -> Vec<(&'static str, Value)> {
                 "vision_config": {"hidden_size": 1536, "model_type": "muse_glimmer_vision", "num_hidden_layers": 50}
             }),
         ),
+        // As folders were published: the heads of layers without a window in two fields.
+        (
+            "gemma-4-31b",
+            json!({
+                "architectures": ["Gemma4UnifiedForConditionalGeneration"], "audio_config": null, "audio_token_id": 258881,
+                "boa_token_id": 256000, "boi_token_id": 255999, "dtype": "bfloat16", "eoa_token_index": 258883,
+                "eoi_token_id": 258882, "image_token_id": 258880, "model_type": "gemma4_unified",
+                "tie_word_embeddings": true, "video_token_id": 258884,
+                "text_config": {
+                    "attention_bias": false, "attention_dropout": 0.0, "attention_k_eq_v": true, "dtype": "bfloat16",
+                    "final_logit_softcapping": 30.0, "global_head_dim": 512, "head_dim": 256,
+                    "hidden_activation": "gelu_pytorch_tanh", "hidden_size": 5376, "intermediate_size": 21504,
+                    "layer_types": layers(&["S", "S", "S", "S", "S", "F"], 10), "max_position_embeddings": 262144,
+                    "model_type": "gemma4_unified_text", "num_attention_heads": 32, "num_global_key_value_heads": 4,
+                    "num_hidden_layers": 60, "num_key_value_heads": 16, "num_kv_shared_layers": 0, "rms_norm_eps": 1e-06,
+                    "rope_parameters": {
+                        "full_attention": {"partial_rotary_factor": 0.25, "rope_theta": 1000000.0, "rope_type": "proportional"},
+                        "sliding_attention": {"rope_theta": 10000.0, "rope_type": "default"}
+                    },
+                    "sliding_window": 1024, "tie_word_embeddings": true, "use_bidirectional_attention": "vision",
+                    "use_double_wide_mlp": false, "vocab_size": 262144
+                },
+                "vision_config": {"mm_embed_dim": 5376, "model_type": "gemma4_unified_vision"}
+            }),
+        ),
+        // What transformers saves of a decoder, with the heads of each layer that has others.
+        (
+            "gemma-4, decoder",
+            json!({
+                "architectures": ["Gemma4ForCausalLM"], "attention_k_eq_v": false, "dtype": "bfloat16", "enable_moe_block": false,
+                "head_dim": 256, "hidden_activation": "gelu_pytorch_tanh", "hidden_size": 2304,
+                "hidden_size_per_layer_input": 0, "intermediate_size": 9216, "layer_types": layers(&["S", "F"], 2),
+                "max_position_embeddings": 131072, "model_type": "gemma4_text", "num_attention_heads": 8,
+                "num_hidden_layers": 4, "num_key_value_heads": 4, "num_kv_shared_layers": 0,
+                "per_layer_config": {"1": {"head_dim": 512, "num_key_value_heads": 2}, "3": {"head_dim": 512}},
+                "rms_norm_eps": 1e-06, "sliding_window": 512, "top_k_experts": null, "use_bidirectional_attention": null,
+                "vocab_size": 262144, "vocab_size_per_layer_input": 262144
+            }),
+        ),
         // What transformers saves of the decoder alone, with layers as its class has them by default.
         (
             "Muse-Glimmer, decoder",

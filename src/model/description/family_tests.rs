@@ -5,7 +5,7 @@ use super::*;
 use crate::rope::RopeScaling;
 use crate::spec::{
     Activation, Bias, FeedForward, HeadWeights, LayerSpec, Mixer, Norm, NormKind, NormOrder, NormWeight, Order,
-    OutputGate, QkNorm, SelfAttention,
+    OutputGate, QkNorm, SelfAttention, StreamScale, Values,
 };
 use compute::Pairing;
 use serde_json::{Value, json};
@@ -267,6 +267,61 @@ fn muse_glimmer_counts_its_layers_from_the_last() {
 }
 
 #[test]
+fn gemma_4_has_other_heads_where_there_is_no_window() {
+    let spec = described(&changed("gemma-4-31b", json!({})));
+    let heads = |layer: usize| {
+        let of_layer = attention(&spec.layers[layer]);
+        (of_layer.head_dim, of_layer.kv_heads, of_layer.values, of_layer.rope)
+    };
+    assert_eq!((heads(4), heads(5)), ((256, 16, Values::Projected, Some(0)), (512, 4, Values::Keys, Some(1))));
+    for layer in &spec.layers {
+        assert_eq!((attention(layer).scores.scale, attention(layer).value_norm), (1.0, Some(1e-6)));
+        assert_eq!((layer.stream_scale, layer.mixer_norms.after), (StreamScale::Stored, Some(Norm::rms(1e-6))));
+    }
+    assert_eq!((spec.ropes[1].rotary_factor, spec.ropes[0].theta), (1.0, 1e4));
+    assert_eq!(spec.ropes[1].scaling, RopeScaling::Proportional { factor: 1.0, turning: 0.25 });
+    assert_eq!((spec.head.softcap, spec.embedding_scale), (Some(30.0), 73.5));
+    assert_eq!(windows(&spec)[58..], [(Some(1024), Some(0)), (None, Some(1))]);
+
+    // What each layer says wins, and the rotation is that of the class where the config is silent.
+    let saved = described(&changed("gemma-4, decoder", json!({})));
+    let heads = saved.layers.iter().map(|layer| (attention(layer).head_dim, attention(layer).kv_heads));
+    assert_eq!(heads.collect::<Vec<_>>(), [(256, 4), (512, 2), (256, 4), (512, 4)]);
+    assert_eq!(saved.ropes, spec.ropes);
+    let fields = json!({"per_layer_config": "(absent)", "global_head_dim": 320, "num_global_key_value_heads": 1});
+    let published = described(&changed("gemma-4, decoder", fields));
+    // Without keys that are values, the second field has no effect.
+    assert_eq!((attention(&published.layers[1]).head_dim, attention(&published.layers[1]).kv_heads), (320, 4));
+    let silent = described(&changed("gemma-4, decoder", json!({"per_layer_config": "(absent)"})));
+    assert_eq!(attention(&silent.layers[1]).head_dim, 512);
+}
+
+#[test]
+fn the_last_layer_of_gemma_4_has_no_window() {
+    let changes = json!({"layer_types": layers(&["S"], 4), "per_layer_config": "(absent)"});
+    let spec = described(&changed("gemma-4, decoder", changes));
+    assert_eq!(windows(&spec)[2..], [(Some(512), Some(0)), (None, Some(1))]);
+    assert_eq!(attention(&spec.layers[3]).head_dim, 512);
+}
+
+#[test]
+fn parts_of_gemma_4_that_are_not_computed_are_refused_by_name() {
+    for (setting, value) in [
+        ("hidden_size_per_layer_input", json!(256)),
+        ("num_kv_shared_layers", json!(2)),
+        ("enable_moe_block", json!(true)),
+        ("use_bidirectional_attention", json!("all")),
+    ] {
+        let mut changes = json!({});
+        changes[setting] = value;
+        match parse(&changed("gemma-4, decoder", changes)) {
+            Err(Error::UnsupportedModel { setting: named, .. }) => assert_eq!(named, setting),
+            other => panic!("{setting}: {other:?}"),
+        }
+    }
+}
+
+#[test]
 fn a_wrapper_describes_its_decoder_in_text_config() {
     let ministral = described(&changed("Ministral-3-8B", json!({})));
     let temperature = attention(&ministral.layers[0]).temperature.unwrap();
@@ -360,6 +415,12 @@ fn a_config_that_contradicts_itself_or_asks_for_something_else_is_refused() {
         ("c4ai-command-r7b", "use_qk_norm", json!(true)),
         ("c4ai-command-r7b", "layer_norm_eps", json!(-1.0)),
         ("c4ai-command-r7b", "order_of_interleaved_layers", json!("global_attn_first")),
+        ("gemma-4, decoder", "per_layer_config", json!({"4": {"head_dim": 512}})),
+        ("gemma-4, decoder", "per_layer_config", json!({"full_attention": {"head_dim": 512}})),
+        ("gemma-4, decoder", "per_layer_config", json!({"1": {"num_key_value_heads": 3}})),
+        ("gemma-4, decoder", "per_layer_config", json!({"1": {"num_attention_heads": 4}})),
+        ("gemma-4, decoder", "attention_k_eq_v", json!("yes")),
+        ("gemma-4, decoder", "hidden_activation", json!("gelu")),
         ("Muse-Glimmer, decoder", "layer_rope_theta", json!(vec![1e4; 5])),
         ("Muse-Glimmer, decoder", "layer_rope_theta", json!([1e4, 0, 1e4, 0, -1.0, 0])),
         ("Muse-Glimmer, decoder", "layer_rope_theta", json!(["0", 0, 0, 0, 0, 0])),
@@ -418,6 +479,8 @@ fn a_model_under_the_class_of_another_family_is_refused() {
         ("Hunyuan-1.8B", "Qwen3ForCausalLM"),
         ("Hunyuan-1.8B", "LlamaForCausalLM"),
         ("Phi-4-mini", "LlamaForCausalLM"),
+        ("gemma-4, decoder", "Gemma3ForCausalLM"),
+        ("gemma-4, decoder", "Qwen3ForCausalLM"),
         ("Muse-Glimmer, decoder", "Gemma2ForCausalLM"),
         ("Muse-Glimmer, decoder", "LlamaForCausalLM"),
     ] {

@@ -7,6 +7,7 @@ pub(crate) mod ernie4_5;
 pub(crate) mod exaone4;
 pub(crate) mod gemma2;
 pub(crate) mod gemma3;
+pub(crate) mod gemma4;
 pub(crate) mod glm4;
 pub(crate) mod granite;
 pub(crate) mod granite_hybrid;
@@ -49,4 +50,6 @@ pub const FAMILIES: &[&Family] = &[
     &glm4::FAMILY,
     &cohere2::FAMILY,
     &muse_glimmer::FAMILY,
+    &gemma4::FAMILY,
+    &gemma4::UNIFIED,
 ];

@@ -2,7 +2,7 @@
 
 use super::{dtype_name, rope};
 use crate::family::Family;
-use crate::fields::Fields;
+use crate::fields::{COUNT_MAX, Fields};
 use base::error::Result;
 use base::limits;
 use formats::source::gguf::Gguf;
@@ -14,11 +14,13 @@ pub struct Config<'a> {
     /// The keys of the architecture, without its name.
     pub keys: Fields<'a>,
     fields: Map<String, Value>,
+    /// Keys that may have another value in each layer.
+    by_layer: &'static [&'static str],
 }
 
 impl<'a> Config<'a> {
-    pub fn new(file: &'a Gguf, keys: Fields<'a>) -> Config<'a> {
-        Config { file, keys, fields: Map::new() }
+    pub fn new(file: &'a Gguf, keys: Fields<'a>, by_layer: &'static [&'static str]) -> Config<'a> {
+        Config { file, keys, fields: Map::new(), by_layer }
     }
 
     /// All fields.
@@ -29,6 +31,11 @@ impl<'a> Config<'a> {
     /// Sets a field.
     pub fn set(&mut self, field: &str, value: impl Into<Value>) {
         self.fields.insert(field.into(), value.into());
+    }
+
+    /// Takes a field away.
+    pub fn remove(&mut self, field: &str) {
+        self.fields.remove(field);
     }
 
     /// The description of the rotary embedding.
@@ -55,7 +62,12 @@ impl<'a> Config<'a> {
 
     /// Whether the first layer has a tensor.
     pub fn has(&self, part: &str) -> bool {
-        self.file.tensor(&format!("blk.0.{part}")).is_some()
+        self.layer_has(0, part)
+    }
+
+    /// Whether a layer has a tensor.
+    pub fn layer_has(&self, layer: usize, part: &str) -> bool {
+        self.file.tensor(&format!("blk.{layer}.{part}")).is_some()
     }
 
     /// Sets a field to whether the first layer has one of these tensors.
@@ -74,13 +86,27 @@ impl<'a> Config<'a> {
     fn count_of_layers(&self, key: &str) -> Result<Option<usize>> {
         let Some(list) = self.keys.get(key).and_then(Value::as_array) else { return self.keys.count_or_none(key) };
         let first = list.first().and_then(Value::as_u64).filter(|&count| count > 0);
-        match first.filter(|_| list.iter().all(|count| *count == list[0])) {
+        let may_differ = self.by_layer.contains(&key);
+        match first.filter(|_| may_differ || list.iter().all(|count| *count == list[0])) {
             Some(count) => Ok(Some(count as usize)),
             None => Err(self.keys.refuse(format!(
                 "{key} is {}, but must be the same number above 0 in every layer",
                 Fields::shown(&Value::from(list.as_slice()))
             ))),
         }
+    }
+
+    /// A count of each layer, which may be given once for all.
+    pub fn counts_by_layer(&self, key: &str) -> Result<Vec<usize>> {
+        let layers = self.layers()?;
+        let Some(list) = self.keys.get(key).and_then(Value::as_array) else {
+            return Ok(vec![self.keys.count(key)?; layers]);
+        };
+        let counts = list.iter().map(|count| count.as_u64().filter(|count| (1..=COUNT_MAX).contains(count)));
+        let counts: Option<Vec<usize>> = counts.map(|count| count.map(|count| count as usize)).collect();
+        counts.filter(|counts| counts.len() == layers).ok_or_else(|| {
+            self.keys.refuse(format!("{key} must be a whole number above 0, or one for each of the {layers} layers"))
+        })
     }
 
     fn needed<T>(&self, key: &str, value: Option<T>) -> Result<T> {
@@ -138,6 +164,12 @@ impl<'a> Config<'a> {
         self.copy("final_logit_softcapping", "final_logit_softcapping")?;
         self.read_tokens()?;
         rope::read(self)
+    }
+
+    /// Which layers have a window, once [`read_windows`](Self::read_windows) has set it.
+    pub fn slides(&self) -> Vec<bool> {
+        let types = self.fields["layer_types"].as_array().expect("`read_windows` sets it");
+        types.iter().map(|kind| kind == "sliding_attention").collect()
     }
 
     /// Sets that the layers with a window have a rotary embedding, and no others.

@@ -2,9 +2,10 @@
 
 use super::config::Config;
 use super::names::{self, GgufNames};
+use super::rope;
 use crate::families::{
-    cohere2, ernie4_5, exaone4, gemma2, gemma3, glm4, granite, hunyuan, llama, ministral3, mistral, muse_glimmer,
-    olmo2, olmo3, phi3, qwen2, qwen3, seed_oss, smollm3,
+    cohere2, ernie4_5, exaone4, gemma2, gemma3, gemma4, glm4, granite, hunyuan, llama, ministral3, mistral,
+    muse_glimmer, olmo2, olmo3, phi3, qwen2, qwen3, seed_oss, smollm3,
 };
 use crate::family::Family;
 use base::error::Result;
@@ -22,6 +23,8 @@ pub struct GgufFamily {
     pub names: &'static GgufNames,
     /// In which order the rows of queries and keys are.
     pub rotation: Rotation,
+    /// Keys that may have another value in each layer.
+    pub by_layer: &'static [&'static str],
     /// Keys that change nothing in this architecture, whatever they are.
     pub ignores: &'static [&'static str],
     /// Sets the fields of a config that [`Config::read_shared`] does not set.
@@ -43,6 +46,7 @@ const PLAIN: GgufFamily = GgufFamily {
     mark: None,
     names: &names::LLAMA,
     rotation: Rotation::AsInFolder,
+    by_layer: &[],
     ignores: &[],
     fields: biases,
 };
@@ -106,6 +110,14 @@ pub const FAMILIES: &[GgufFamily] = &[
         architecture: "gemma3",
         names: &names::GEMMA2,
         fields: gemma3_fields,
+        ..PLAIN
+    },
+    GgufFamily {
+        family: &gemma4::FAMILY,
+        architecture: "gemma4",
+        names: &names::GEMMA4,
+        by_layer: &["attention.head_count_kv"],
+        fields: gemma4_fields,
         ..PLAIN
     },
     GgufFamily {
@@ -237,6 +249,35 @@ fn gemma3_fields(config: &mut Config) -> Result<()> {
     let theta = config.keys.positive_or_none("rope.freq_base_swa")?.unwrap_or(10_000.0);
     config.set("rope_local_base_freq", theta);
     gemma_scores(config, 62)
+}
+
+/// What the shared keys say of heads is what layers without a window have; those with one have keys of their own.
+fn gemma4_fields(config: &mut Config) -> Result<()> {
+    config.keys.count("attention.sliding_window")?;
+    config.read_windows(6)?;
+    let full_dim = config.keys.count("attention.key_length")?;
+    let sliding_dim = config.keys.count("attention.key_length_swa")?;
+    for (key, wanted) in [("attention.value_length_swa", sliding_dim), ("rope.dimension_count_swa", sliding_dim)] {
+        if let Some(other) = config.keys.count_or_none(key)?.filter(|&count| count != wanted) {
+            return Err(config
+                .keys
+                .refuse(format!("{key} is {other}, but must be attention.key_length_swa, {wanted}")));
+        }
+    }
+    let slides = config.slides();
+    let kv_heads = config.counts_by_layer("attention.head_count_kv")?;
+    let heads = slides.iter().zip(&kv_heads).enumerate().map(|(layer, (&slides, &kv_heads))| {
+        let head_dim = if slides { sliding_dim } else { full_dim };
+        (layer.to_string(), json!({"head_dim": head_dim, "num_key_value_heads": kv_heads}))
+    });
+    config.set("per_layer_config", Value::Object(heads.collect()));
+    config.set("head_dim", sliding_dim);
+    let full = slides.iter().position(|&slides| !slides);
+    config.set("attention_k_eq_v", full.is_some_and(|layer| !config.layer_has(layer, "attn_v.weight")));
+    config.set("hidden_size_per_layer_input", 0);
+    let sliding_theta = config.keys.positive_or_none("rope.freq_base_swa")?.unwrap_or(10_000.0);
+    rope::read_proportional(config, full_dim, sliding_theta)?;
+    biases_of_attention(config)
 }
 
 fn olmo3_fields(config: &mut Config) -> Result<()> {

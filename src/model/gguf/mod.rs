@@ -61,7 +61,7 @@ pub fn translate(file: &Gguf) -> Result<Translated> {
     let reads = Reads::default();
     let keys = Fields::new(file.path(), &keys)?.noting(&reads);
     let family = find(file, architecture, keys)?;
-    let mut config = Config::new(file, keys);
+    let mut config = Config::new(file, keys, family.by_layer);
     config.read_shared(family.family)?;
     (family.fields)(&mut config)?;
     settings::refuse_unread(keys, family.ignores).map_err(|error| in_file(file, error))?;

@@ -26,6 +26,7 @@ const PLAIN: Names = Names {
     delta: DeltaNames::NONE,
     feed_forward_norms: NormNames { before: "ffn_norm", after: "" },
     mlp: MlpNames { gate_up: GateUpNames::Separate { gate: "ffn_gate", up: "ffn_up" }, down: "ffn_down" },
+    stream_scale: "",
     final_norm: "output_norm",
     head: "output",
 };
@@ -43,6 +44,7 @@ const FUSED_MLP: MlpNames = MlpNames { gate_up: GateUpNames::Fused("ffn_up"), ..
 pub static LLAMA: GgufNames = GgufNames::of(PLAIN);
 pub static PHI3: GgufNames = GgufNames::of(Names { mlp: FUSED_MLP, ..PLAIN });
 pub static GEMMA2: GgufNames = GgufNames::of(NORMS_AROUND);
+pub static GEMMA4: GgufNames = GgufNames::of(Names { stream_scale: "layer_output_scale", ..NORMS_AROUND });
 pub static MUSE_GLIMMER: GgufNames =
     GgufNames::of(Names { attention: AttentionNames { gate: "attn_gate", ..NORMS_AROUND.attention }, ..NORMS_AROUND });
 pub static GLM4: GgufNames = GgufNames::of(Names { mlp: FUSED_MLP, ..NORMS_AROUND });

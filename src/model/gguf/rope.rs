@@ -63,6 +63,31 @@ pub fn read(config: &mut Config) -> Result<()> {
     Ok(())
 }
 
+/// Sets the fields of two rotary embeddings: whole heads of layers with a window turn, and of the others, with heads of `head_dim` numbers, the first
+/// pairs. The factors of the other pairs are so great that they stand still.
+pub fn read_proportional(config: &mut Config, head_dim: usize, sliding_theta: f64) -> Result<()> {
+    /// What a conversion writes is 1e30.
+    const STANDS_STILL: f64 = 1e20;
+    let keys = config.keys;
+    let factors = config.small_tensor("rope_freqs.weight")?;
+    let factors: Vec<f64> =
+        factors.iter().flat_map(|factors| factors.as_array()).flatten().filter_map(Value::as_f64).collect();
+    let turning = factors.iter().take_while(|&&factor| factor == 1.0).count();
+    let stand_still = factors[turning..].iter().all(|&factor| factor > STANDS_STILL);
+    if factors.len() != head_dim / 2 || turning == 0 || !stand_still {
+        return Err(keys.refuse(format!(
+            "rope_freqs.weight must have {} factors, first ones of 1 and then ones above {STANDS_STILL:e}",
+            head_dim / 2
+        )));
+    }
+    let theta = keys.positive("rope.freq_base")?;
+    let full = json!({"rope_type": "proportional", "rope_theta": theta, "partial_rotary_factor": share(2 * turning, head_dim)});
+    let sliding = json!({"rope_type": "default", "rope_theta": sliding_theta});
+    config.set("rope_parameters", json!({"full_attention": full, "sliding_attention": sliding}));
+    ["rope_theta", "rope_scaling", "partial_rotary_factor"].iter().for_each(|field| config.remove(field));
+    Ok(())
+}
+
 /// The share of a head that turns, of which [`Rope::rotary`](crate::rope::Rope::rotary) makes `rotary` again.
 fn share(rotary: usize, head_dim: usize) -> f64 {
     let share = rotary as f64 / head_dim as f64;

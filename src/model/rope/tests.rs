@@ -24,7 +24,7 @@ fn frequencies_are_those_of_transformers() {
     let exact = with(json!({"truncate": false, "beta_fast": 16, "beta_slow": 2, "mscale": 0.8, "mscale_all_dim": 0.5}));
     let yarn_tail = [0.001405853, 0.00025, 4.445699e-5, 7.905694e-6, 1.405853e-6];
     let begins = |first: [f32; 3]| [&first[..], &yarn_tail].concat();
-    let cases: [(&str, Value, f32, Vec<f32>); 6] = [
+    let cases: [(&str, Value, f32, Vec<f32>); 7] = [
         (
             "default",
             json!({"rope_type": "default", "rope_theta": 10000.0}),
@@ -43,6 +43,12 @@ fn frequencies_are_those_of_transformers() {
             1.0,
             vec![1.0, 0.1939228, 0.01053823, 0.0009115831, 0.0001767767, 3.428102e-5, 6.64787e-6, 1.289173e-6],
         ),
+        (
+            "proportional",
+            json!({"rope_type": "proportional", "partial_rotary_factor": 0.65, "factor": 2.0, "rope_theta": 10000.0}),
+            1.0,
+            vec![0.5, 0.1581139, 0.05, 0.01581139, 0.005, 0.0, 0.0, 0.0],
+        ),
         ("yarn", yarn.clone(), 1.138629, begins([1.0, 0.133371, 0.01581139])),
         ("yarn, exact ramp, mscale", exact, 1.038893, begins([1.0, 0.1778279, 0.0187018])),
         ("yarn, attention_factor", with(json!({"attention_factor": 0.75})), 0.75, begins([1.0, 0.133371, 0.01581139])),
@@ -51,7 +57,7 @@ fn frequencies_are_those_of_transformers() {
         let (found, found_scale) = read_parameters(parameters).frequencies(16, 4096);
         assert!((found_scale - scale).abs() < 1e-6, "{name}: scale {found_scale}");
         for (pair, (found, wanted)) in found.iter().zip(&wanted).enumerate() {
-            assert!((found / wanted - 1.0).abs() < 1e-6, "{name}, pair {pair}: {found} instead of {wanted}");
+            assert!((found - wanted).abs() <= 1e-6 * wanted, "{name}, pair {pair}: {found} instead of {wanted}");
         }
     }
 }

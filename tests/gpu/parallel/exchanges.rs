@@ -70,7 +70,11 @@ fn reduced(
     let share = filled(cuda, &it.shares[rank], hidden);
     let mut out = poisoned(cuda, it.stream.len() / hidden, hidden);
     let [weight, post_weight] = [0, 1].map(|i| cuda.vector(&[host_vector(&it.weights[i], dtype)]).unwrap());
-    let add = AddNorm { post: post.map(|kind| NormWeights { weight: &post_weight, eps: POST_EPS, kind }), scale };
+    let add = AddNorm {
+        post: post.map(|kind| NormWeights { weight: &post_weight, eps: POST_EPS, kind }),
+        scale,
+        stream_scale: 1.0,
+    };
     let norm = next.map(|kind| NextNorm { out: &mut out, norm: NormWeights { weight: &weight, eps: EPS, kind } });
     // What allocates comes first on every rank.
     cuda.synchronize().unwrap();

@@ -334,6 +334,7 @@ class nvllm_engine_config(Structure):
         ("kv_cache_dtype", c_int32),
         ("quantization", c_int32),
         ("gpu_memory_bytes", c_uint64),
+        ("state_checkpoint_interval", c_uint64),
     ]
 
 
@@ -689,6 +690,11 @@ class EngineConfig(TypedDict, total=False):
     #: NVLLM_ERR_OUT_OF_MEMORY if the budget does not hold the weights and one KV block, or not kv_cache_bytes. No
     #: effect on the CPU. Default 0: no such limit.
     gpu_memory_bytes: int | None
+    #: For models with recurrent layers: tokens of a prompt and its answer after which the recurrent state is kept in
+    #: the prefix cache, so that later requests with the same beginning continue from there, besides the state at the
+    #: end of each prompt. Rounded up to whole KV blocks. Fewer tokens are computed again with a smaller number, and
+    #: more states are made. Default 0: 1024.
+    state_checkpoint_interval: int | None
 
 
 class RequestOptions(TypedDict, total=False):

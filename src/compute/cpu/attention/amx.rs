@@ -222,7 +222,7 @@ fn attend<L: Lanes, T: Staged>(lanes: L, work: &mut Work, call: &Call<T>, row: u
 fn gather<T: KvNumber>(work: &mut Work, call: &Call<T>, queries: usize, place: impl Fn(usize) -> (usize, usize)) {
     let dim = call.kv.head_dim;
     let (steps, groups) = (dim / STEP, dim / EDGE);
-    let cols = (call.spec.heads + 2 * call.kv.kv_heads) * dim;
+    let cols = call.cols;
     for block in 0..queries.div_ceil(EDGE) {
         let within = block * EDGE..queries.min((block + 1) * EDGE);
         work.outs[block * groups..][..groups].fill([[0.0; EDGE]; EDGE]);

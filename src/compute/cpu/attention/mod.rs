@@ -77,8 +77,9 @@ pub fn run(
 struct Call<'a, T> {
     /// `[tokens, heads * head_dim]`
     out: Disjoint<'a, f32>,
-    /// `[tokens, (heads + 2 kv_heads) * head_dim]`
+    /// `[tokens, cols]`, queries first
     qkv: &'a [f32],
+    cols: usize,
     /// `[block][kv_head]`, each as [`KvFormat`] says
     layer: &'a [T],
     kv: KvShape,
@@ -104,6 +105,7 @@ impl<'a, T: KvNumber> Call<'a, T> {
         Call {
             out: Disjoint::new(out.values_mut()),
             qkv: qkv.values(),
+            cols: qkv.cols(),
             layer: cache.layer::<T>(layer),
             kv,
             spec,

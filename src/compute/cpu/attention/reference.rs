@@ -6,7 +6,7 @@ use crate::{AttentionSpec, KvFormat, KvShape};
 use formats::DType;
 use half::{bf16, f16};
 
-/// `out` is `[tokens, heads * head_dim]`, `qkv` `[tokens, (heads + 2 kv_heads) * head_dim]`.
+/// `out` is `[tokens, heads * head_dim]`, `qkv` `[tokens, (heads + 2 kv_heads) * head_dim]`, or of queries alone.
 pub fn reference(spec: &AttentionSpec, out: &mut [f32], qkv: &[f32], cache: &KvCache, layer: usize, batch: &Batch) {
     match cache.shape(layer).format {
         KvFormat::Plain(DType::F32) => attend::<f32>(spec, out, qkv, cache.layer(layer), cache.shape(layer), batch),
@@ -22,7 +22,8 @@ fn attend<T: KvNumber>(spec: &AttentionSpec, out: &mut [f32], qkv: &[f32], layer
         Some(&stored) if T::IS_SCALED => f64::from(int8::scale_of(stored)),
         _ => 1.0,
     };
-    let (dim, cols) = (kv.head_dim, (heads + 2 * kv.kv_heads) * kv.head_dim);
+    let dim = kv.head_dim;
+    let cols = qkv.len() / batch.positions.len().max(1);
     for row in 0..batch.rows() {
         for token in batch.row(row) {
             let position = batch.positions[token] as usize;

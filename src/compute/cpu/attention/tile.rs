@@ -106,7 +106,7 @@ pub fn attend<L: Lanes, T: KvNumber>(
 #[inline(always)]
 fn gather<'a, T>(queries: &'a mut [Query], call: &Call<T>, row: usize, kv_head: usize, tile: usize) -> &'a mut [Query] {
     let (dim, tokens) = (call.kv.head_dim, call.batch.row(row));
-    let cols = (call.spec.heads + 2 * call.kv.kv_heads) * dim;
+    let cols = call.cols;
     let first = tile * TILE_QUERIES;
     let len = TILE_QUERIES.min(tokens.len() * call.group - first);
     let queries = &mut queries[..len];
