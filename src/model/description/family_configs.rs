@@ -63,6 +63,31 @@ pub fn configs() -> Vec<(&'static str, Value)> {
             }),
         ),
         (
+            "Qwen3.5-9B",
+            json!({
+                "architectures": ["Qwen3_5ForConditionalGeneration"], "image_token_id": 248056, "model_type": "qwen3_5",
+                "text_config": {
+                    "attention_bias": false, "attention_dropout": 0.0, "attn_output_gate": true, "dtype": "bfloat16",
+                    "eos_token_id": 248044, "full_attention_interval": 4, "head_dim": 256, "hidden_act": "silu",
+                    "hidden_size": 4096, "initializer_range": 0.02, "intermediate_size": 12288,
+                    "layer_types": ["linear_attention", "linear_attention", "linear_attention", "full_attention"].repeat(8),
+                    "linear_conv_kernel_dim": 4, "linear_key_head_dim": 128, "linear_num_key_heads": 16,
+                    "linear_num_value_heads": 32, "linear_value_head_dim": 128, "max_position_embeddings": 262144,
+                    "mlp_only_layers": [], "model_type": "qwen3_5_text", "mtp_num_hidden_layers": 1,
+                    "mtp_use_dedicated_embeddings": false, "num_attention_heads": 16, "num_hidden_layers": 32,
+                    "num_key_value_heads": 4, "rms_norm_eps": 1e-06, "use_cache": true, "vocab_size": 248320,
+                    "mamba_ssm_dtype": "float32",
+                    "rope_parameters": {
+                        "mrope_interleaved": true, "mrope_section": [11, 11, 10], "rope_type": "default",
+                        "rope_theta": 10000000, "partial_rotary_factor": 0.25
+                    }
+                },
+                "tie_word_embeddings": false, "transformers_version": "4.57.0.dev0", "video_token_id": 248057,
+                "vision_config": {"deepstack_visual_indexes": [], "depth": 27, "model_type": "qwen3_5"},
+                "vision_end_token_id": 248054, "vision_start_token_id": 248053
+            }),
+        ),
+        (
             "Phi-4-mini",
             json!({
                 "_name_or_path": "Phi-4-mini-instruct", "architectures": ["Phi3ForCausalLM"], "attention_bias": false,

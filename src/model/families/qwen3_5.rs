@@ -32,6 +32,7 @@ pub const FAMILY: Family = Family {
         "mtp_num_hidden_layers",
         "mtp_use_dedicated_embeddings",
         "mamba_ssm_dtype",
+        "mlp_only_layers",
     ],
     names: &NAMES,
     spec,
