@@ -69,6 +69,20 @@ all_mutants() {
         '!(standard.layers - 1 - layer).is_multiple_of' '!(layer + 1).is_multiple_of'
     mutant glimmer_queries_not_scaled src/model/families/muse_glimmer.rs golden \
         'qk_scale * attention.scores.scale' 'qk_scale.signum() * attention.scores.scale'
+    mutant delta_gate_before_the_query src/model/attention.rs golden \
+        '2 * head + kind' '2 * head + 1 - kind'
+    mutant delta_of_the_next_key_head src/compute/cpu/gated_delta.rs ops_agree \
+        'let key_head = head / (heads.values / heads.keys);
+            let (scale' 'let key_head = head % heads.keys;
+            let (scale'
+    mutant delta_not_scaled_by_the_strength src/compute/cpu/gated_delta.rs ops_agree \
+        'lanes.mul(lanes.splat(self.beta), difference)' 'difference'
+    mutant delta_read_before_the_update src/compute/cpu/gated_delta.rs ops_agree \
+        '*read = lanes.fma(q, s, *read);' '*read = lanes.fma(q, lanes.mul(lanes.load(at), decay), *read);'
+    mutant checkpoint_is_not_looked_for src/engine/block_manager.rs engine_steps \
+        'table.iter().rposition(has_checkpoint)' 'table.iter().rposition(|_| true)'
+    mutant checkpoint_taken_while_it_is_read src/engine/block_manager/state_slots.rs engine_steps \
+        'state.locks == 0 && state.pins == 0 =>' 'state.pins == 0 =>'
     mutant gemma4_scores_scaled src/model/families/gemma4.rs golden \
         'AttentionSpec { window, scale: 1.0, ..attention.scores }' 'AttentionSpec { window, ..attention.scores }'
     mutant gemma4_values_not_normalized src/model/families/gemma4.rs golden \
