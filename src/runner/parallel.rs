@@ -49,6 +49,8 @@ pub struct ParallelRunner<B: Backend + 'static> {
     seat: Seat,
     sharding: Sharding,
     kv_layout: KvLayout,
+    /// Bytes of one block of each rank. `[ranks]`
+    block_bytes: Vec<usize>,
     /// Batches that the other ranks copy from. One that only this runner holds is free.
     batches: [Arc<Batch>; BATCHES],
     /// Tells other processes what to compute, where this one leads several.
@@ -152,7 +154,11 @@ impl<B: Backend + 'static> ParallelRunner<B> {
             }
         };
         let (sharding, kv_layout) = (first.sharding().clone(), info.kv_layout.clone());
-        Ok((ParallelRunner { first, others, seat: seat.clone(), sharding, kv_layout, batches, leader }, info))
+        let block_bytes = (0..sharding.ranks).map(|rank| sharding.kv_layout(rank, &kv_layout).block_bytes()).collect();
+        Ok((
+            ParallelRunner { first, others, seat: seat.clone(), sharding, kv_layout, block_bytes, batches, leader },
+            info,
+        ))
     }
 
     /// Bytes of one block over all ranks.
@@ -249,7 +255,7 @@ impl<B: Backend + 'static> ParallelRunner<B> {
     }
 
     fn block_bytes(&self, rank: usize) -> usize {
-        self.sharding.kv_layout(rank, &self.kv_layout).block_bytes()
+        self.block_bytes[rank]
     }
 }
 
