@@ -130,7 +130,7 @@ mv "$prefix" "$prefix-moved"
 env -u LD_LIBRARY_PATH "$prefix-moved/bin/nanovllm-server" -version >/dev/null
 mv "$prefix-moved" "$prefix"
 # For the package of Debian, which scripts/deb.sh makes.
-(cd examples/go/server && go build -trimpath -buildmode=pie -ldflags=-s -o "$build/server/nanovllm-server" .)
+(cd examples/go/server && go build -tags nanovllm_system -trimpath -buildmode=pie -ldflags=-s -o "$build/server/nanovllm-server" .)
 
 echo "== the manifests"
 (

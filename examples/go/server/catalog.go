@@ -288,11 +288,10 @@ func (c *catalog) step(o *served) {
 	}
 	ctx, stop := context.WithCancel(c.stepping)
 	o.stop = stop
-	stepping := c.stepping
 	c.running.Go(func() {
 		err := o.pool.run(ctx)
 		close(o.stopped)
-		if stepping.Err() != nil || ctx.Err() != nil {
+		if errors.Is(err, context.Canceled) {
 			return
 		}
 		if c.isFixed {
@@ -344,7 +343,12 @@ func (c *catalog) run(ctx context.Context) error {
 	leave, _ := c.opening.enter(context.Background())
 	leave()
 	c.running.Wait()
-	return ctx.Err()
+	select {
+	case err := <-c.failed: // before ctx ended
+		return err
+	default:
+		return ctx.Err()
+	}
 }
 
 // close closes the models that are open, once run has ended.

@@ -11,6 +11,8 @@ import (
 
 	"github.com/openai/openai-go/v3"
 	"github.com/openai/openai-go/v3/option"
+	"github.com/openai/openai-go/v3/responses"
+	"github.com/openai/openai-go/v3/shared"
 )
 
 func client(s *service, key string) openai.Client {
@@ -88,6 +90,59 @@ func TestTheOfficialClientStreams(t *testing.T) {
 	if whole.Choices[0].Message.Content != primes || whole.Choices[0].Message.Role != "assistant" ||
 		whole.Choices[0].FinishReason != "stop" || whole.Usage.CompletionTokens == 0 || chunks < 3 {
 		t.Errorf("%d chunks, %+v", chunks, whole.ChatCompletion)
+	}
+}
+
+func TestTheOfficialClientGetsResponses(t *testing.T) {
+	s := start(t, demoConfig(), settings{}, time.Second)
+	api := client(s, "none")
+	params := responses.ResponseNewParams{
+		Model:       "demo",
+		Temperature: openai.Float(0),
+		Input:       responses.ResponseNewParamsInputUnion{OfString: openai.String("list all prime numbers within 10")},
+	}
+	answer, err := api.Responses.New(context.Background(), params)
+	if err != nil || answer.OutputText() != primes || answer.Status != "completed" || answer.Usage.TotalTokens == 0 {
+		t.Errorf("%+v %v", answer, err)
+	}
+	stream := api.Responses.NewStreaming(context.Background(), params)
+	text, last := "", ""
+	for stream.Next() {
+		event := stream.Current()
+		if last = event.Type; event.Type == "response.output_text.delta" {
+			text += event.Delta
+		}
+	}
+	if err := stream.Err(); err != nil || text != primes || last != "response.completed" {
+		t.Errorf("%q %q %v", text, last, err)
+	}
+}
+
+func TestTheOfficialClientCallsTools(t *testing.T) {
+	s := start(t, demoConfig(), settings{}, time.Second)
+	api := client(s, "none")
+	params := primesParams()
+	params.MaxTokens = openai.Int(400)
+	params.Tools = []openai.ChatCompletionToolUnionParam{openai.ChatCompletionFunctionTool(shared.FunctionDefinitionParam{
+		Name: "give_item",
+		Parameters: shared.FunctionParameters{"type": "object", "additionalProperties": false, "required": []string{"item"},
+			"properties": map[string]any{"item": map[string]any{"enum": []string{"iron sword"}}}},
+	})}
+	params.ToolChoice = openai.ChatCompletionToolChoiceOptionUnionParam{OfAuto: openai.String("required")}
+	params.ParallelToolCalls = openai.Bool(false)
+	params.SetExtraFields(map[string]any{"chat_template_kwargs": map[string]any{"enable_thinking": false}})
+	answer, err := api.Chat.Completions.New(context.Background(), params)
+	if err != nil || len(answer.Choices[0].Message.ToolCalls) != 1 || !sameJSON(answer.Choices[0].Message.ToolCalls[0].Function.Arguments, `{"item": "iron sword"}`) {
+		t.Errorf("%+v %v", answer, err)
+	}
+	stream := api.Chat.Completions.NewStreaming(context.Background(), params)
+	var whole openai.ChatCompletionAccumulator
+	for stream.Next() {
+		whole.AddChunk(stream.Current())
+	}
+	if err := stream.Err(); err != nil || len(whole.Choices[0].Message.ToolCalls) != 1 || whole.Choices[0].FinishReason != "tool_calls" ||
+		!sameJSON(whole.Choices[0].Message.ToolCalls[0].Function.Arguments, `{"item": "iron sword"}`) {
+		t.Errorf("%+v %v", whole.ChatCompletion, err)
 	}
 }
 
