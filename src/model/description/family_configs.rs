@@ -70,7 +70,7 @@ pub fn configs() -> Vec<(&'static str, Value)> {
                     "attention_bias": false, "attention_dropout": 0.0, "attn_output_gate": true, "dtype": "bfloat16",
                     "eos_token_id": 248044, "full_attention_interval": 4, "head_dim": 256, "hidden_act": "silu",
                     "hidden_size": 4096, "initializer_range": 0.02, "intermediate_size": 12288,
-                    "layer_types": ["linear_attention", "linear_attention", "linear_attention", "full_attention"].repeat(8),
+                    "layer_types": (["linear_attention", "linear_attention", "linear_attention", "full_attention"].repeat(8)),
                     "linear_conv_kernel_dim": 4, "linear_key_head_dim": 128, "linear_num_key_heads": 16,
                     "linear_num_value_heads": 32, "linear_value_head_dim": 128, "max_position_embeddings": 262144,
                     "mlp_only_layers": [], "model_type": "qwen3_5_text", "mtp_num_hidden_layers": 1,
