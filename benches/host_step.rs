@@ -10,7 +10,7 @@ use engine::options::PrefixCache;
 use engine::sampling_params::{Eos, SamplingParams};
 use engine::{Budget, Engine, EngineLimits, Prompt};
 use formats::DType;
-use runner::{Device, Loaded, ModelInfo, Runner};
+use runner::{Device, Loaded, ModelInfo, Runner, StateInfo};
 use std::time::{Duration, Instant};
 
 const STEPS: usize = 500;

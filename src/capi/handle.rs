@@ -232,7 +232,7 @@ mod tests {
     use engine::EngineLimits;
     use engine::options::PrefixCache;
     use formats::DType;
-    use runner::{Device, Loaded, ModelInfo, Runner};
+    use runner::{Device, Loaded, ModelInfo, Runner, StateInfo};
     use std::mem::MaybeUninit;
     use std::ptr::{null, null_mut};
     use std::time::Duration;

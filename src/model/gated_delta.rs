@@ -116,7 +116,10 @@ struct OwnRows {
 impl OwnRows {
     /// Of a projection to queries, keys and values, one to gates, one to `b` and one to `a`.
     fn separate(heads: &DeltaHeads, shares: &HeadShares) -> OwnRows {
-        let shifted = |rows: Range<usize>, by: usize| vec![rows.start + by..rows.end + by];
+        let shifted = |rows: Range<usize>, by: usize| {
+            let shifted = rows.start + by..rows.end + by;
+            vec![shifted]
+        };
         let keys = columns_of(&shares.own_kv_heads(), heads.key_dim);
         let values = columns_of(&shares.own_heads(), heads.value_dim);
         OwnRows {

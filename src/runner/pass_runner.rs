@@ -233,6 +233,11 @@ impl<B: Backend> PassRunner<B> {
         B::kv_layout(&self.memory.cache)
     }
 
+    /// The recurrent states of this rank.
+    pub fn state_shape(&self) -> StateShape {
+        B::state_shape(&self.memory.states)
+    }
+
     /// As [`Backend::abandon`].
     pub fn abandon(&self) {
         self.backend.abandon();

@@ -4,7 +4,7 @@ use crate::inputs::recurrent::{self, CONVS, DELTAS, FIRST_GATE, ROWS, Row, SLOTS
 use crate::scene::{FEW_OPERATIONS, Near, Random, assert_near, bound, filled, numbers, on_device, poisoned, staged};
 use compute::batch::NO_STATE;
 use compute::cpu::reference;
-use compute::{Backend, DeltaInputs, HeadGate, ops};
+use compute::{Backend, DeltaInputs, HeadGate, StateShape, ops};
 use formats::DType;
 
 /// Results in f32, of which each is off by at most `error`.
@@ -120,6 +120,8 @@ fn gated_norms_agree() {
             for (x, gates) in expected.chunks_exact_mut(heads * dim).zip(gates.chunks_exact(width)) {
                 reference::gated_norm(x, &gates[first..][..heads * dim], &weight, 1e-5);
             }
+            // The kernels of recurrent layers are loaded with the first states.
+            cuda.states(&StateShape { numbers: 1, slots: 1 }).unwrap();
             let (mut x, gate) = (filled(cuda, &x, heads * dim), filled(cuda, &gates, width));
             let weight = cuda.table(&weight).unwrap();
             ops::gated_norm(cuda, &mut x, HeadGate { gate: &gate, first, weight: &weight, eps: 1e-5 });

@@ -52,13 +52,18 @@ pub struct Sequence {
     pub tokens: Vec<TokenId>,
     pub computed: usize,
     pub blocks: Vec<BlockId>,
-    /// The slot of its recurrent state, if the model keeps any: sequences of one batch need different ones.
+    /// The slot of its recurrent state, or [`NO_STATE`] where the model keeps none: sequences of one batch need different ones.
     pub state: StateSlot,
 }
 
 impl Sequence {
     pub fn new(tokens: &[TokenId], blocks: impl IntoIterator<Item = BlockId>) -> Sequence {
-        Sequence { tokens: tokens.to_vec(), computed: 0, blocks: blocks.into_iter().collect(), state: 0 }
+        Sequence { tokens: tokens.to_vec(), computed: 0, blocks: blocks.into_iter().collect(), state: NO_STATE }
+    }
+
+    /// The same with its own slot for the recurrent state, where the model of `runner` keeps any.
+    pub fn of(self, runner: &impl Logits, state: StateSlot) -> Sequence {
+        Sequence { state: if runner.keeps_states() { state } else { NO_STATE }, ..self }
     }
 
     /// Tokens that were not computed yet.
@@ -78,9 +83,11 @@ impl Sequence {
         }
         batch.row_starts.push(batch.token_ids.len() as u32);
         batch.context_lens.push(end as u32);
-        batch.state_sources.push(if self.computed == 0 { NO_STATE } else { self.state });
-        batch.state_slots.push(self.state);
-        batch.state_saves.resize(batch.tokens(), NO_STATE);
+        if self.state != NO_STATE {
+            batch.state_sources.push(if self.computed == 0 { NO_STATE } else { self.state });
+            batch.state_slots.push(self.state);
+            batch.state_saves.resize(batch.tokens(), NO_STATE);
+        }
         let used = end.div_ceil(limits.block_size);
         batch.block_tables.extend_from_slice(&self.blocks[..used]);
         batch.block_tables.resize((row + 1) * batch.table_width, 0);
@@ -96,11 +103,17 @@ impl Sequence {
 pub trait Logits: Runner {
     /// Those of sample `row` of the last pass. `[vocab]`
     fn logits_of(&self, row: usize) -> Vec<f32>;
+    /// Whether the model keeps recurrent states.
+    fn keeps_states(&self) -> bool;
 }
 
 impl Logits for PassRunner<Cpu> {
     fn logits_of(&self, row: usize) -> Vec<f32> {
         logits(self, row).to_vec()
+    }
+
+    fn keeps_states(&self) -> bool {
+        self.state_shape().slots > 0
     }
 }
 
@@ -123,7 +136,7 @@ pub fn greedy(
     prompt: &[TokenId],
     count: usize,
 ) -> (Vec<TokenId>, Vec<Vec<f32>>) {
-    let mut sequence = Sequence::new(prompt, 0..limits.table_width() as u32);
+    let mut sequence = Sequence::new(prompt, 0..limits.table_width() as u32).of(runner, 0);
     let mut batch = Batch::with_limits(limits);
     let mut rows = Vec::new();
     for _ in 0..count {

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 /// A file ends where its question ends; this only finds those that have several.
 const FILE_LINES_MAX: usize = 800;
-const FAMILY_LINES_MAX: usize = 60;
+/// A family with one kind of layers needs 60. What says which layer is of which kind stands there too.
+const FAMILY_LINES_MAX: usize = 180;
 const NAMES_OF_NO_NOUN: &[&str] = &["utils", "util", "common", "helpers", "helper", "misc"];
 
 /// Files below `folder` that end in `extension`, relative to the root of the repository.
@@ -88,14 +89,14 @@ fn no_file_is_too_long_to_read() {
 /// `parking_lot` keeps waiting threads in a table whose locks a forked child may find locked: see `src/os/lock.rs`.
 #[test]
 fn locks_that_are_waited_for_are_not_those_of_parking_lot() {
-    let never_contended = ["src/compute/cpu/mod.rs", "src/compute/cuda/mod.rs", "src/capi/handle.rs"];
+    let never_contended =
+        ["src/compute/cpu/mod.rs", "src/compute/cuda/mod.rs", "src/capi/answers.rs", "src/capi/handle.rs"];
     let users = files("src", "rs").into_iter().filter(|path| code(path).contains("parking_lot"));
     let wrong: Vec<_> = users.filter(|path| !never_contended.iter().any(|known| path == Path::new(known))).collect();
     assert!(wrong.is_empty(), "{wrong:?}");
-    assert!(
-        !code(Path::new("src/capi/handle.rs")).contains(".lock()"),
-        "an engine's entrance is tried, never waited for"
-    );
+    for entrance in ["src/capi/answers.rs", "src/capi/handle.rs"] {
+        assert!(!code(Path::new(entrance)).contains(".lock()"), "{entrance}: an entrance is tried, never waited for");
+    }
 }
 
 #[test]

@@ -95,8 +95,10 @@ const CASES: &[&str] = &[
 /// that a mistake in a formula cannot pass for rounding.
 fn limit(name: &str, isa: Isa) -> f32 {
     match (dtype_of(name), isa) {
-        // A recurrence carries what it rounds from token to token: 1.6e-5 was measured.
+        // A recurrence carries what it rounds from token to token, and a norm of heads magnifies it: 1.6e-5 and 3.1e-2 were measured,
+        // and 0.11 of transformers' own logits in bf16.
         (DType::F32, _) if name.starts_with("qwen3_5") => 5e-5,
+        (DType::Bf16, isa) if name.starts_with("qwen3_5") && isa.rounds_activations() => 6e-2,
         (DType::F32, _) => 1e-5,
         (DType::F16, _) => 2e-3,
         // Instructions that multiply bf16 round activations too: 1.5e-2 was measured, where the others stay below 6e-3.

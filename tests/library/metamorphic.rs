@@ -77,10 +77,7 @@ fn a_row_does_not_depend_on_the_other_rows_of_its_batch() {
         for (neighbours, watched) in [(1, 0), (2, 2), (16, 5), (63, 40)] {
             let width = 24;
             let mut sequences: Vec<Sequence> = (0..=neighbours as u32)
-                .map(|i| Sequence {
-                    state: i,
-                    ..Sequence::new(&prompt(1 + (i as usize * 5) % 6, i), i * width..(i + 1) * width)
-                })
+                .map(|i| Sequence::new(&prompt(1 + (i as usize * 5) % 6, i), i * width..(i + 1) * width).of(runner, i))
                 .collect();
             sequences[watched].tokens = prompt(70, 0);
             let name = format!("{name}, row {watched} of {}", neighbours + 1);
@@ -93,7 +90,7 @@ fn a_row_does_not_depend_on_the_other_rows_of_its_batch() {
 fn a_prompt_may_be_cut_into_chunks_of_any_size() {
     for_each_model(|name, runner, limits, tokens, rows| {
         for chunk in [1, 7, 64, 70] {
-            let mut sequence = Sequence::new(&prompt(70, 0), 0..24);
+            let mut sequence = Sequence::new(&prompt(70, 0), 0..24).of(runner, 0);
             let mut batch = Batch::with_limits(limits);
             while sequence.pending() > chunk {
                 batch.clear();
@@ -113,7 +110,7 @@ fn blocks_may_lie_anywhere_and_be_used_again() {
             ("backwards", (0..24).rev().collect::<Vec<u32>>()),
             ("scattered", (0..24).map(|i| i * 7 % 101 + 3).collect()),
         ] {
-            let sequence = Sequence::new(&prompt(70, 0), blocks);
+            let sequence = Sequence::new(&prompt(70, 0), blocks).of(runner, 1);
             decode_on(&format!("{name}, {order}"), runner, limits, &mut [sequence], 0, (tokens, rows));
         }
     });
@@ -124,7 +121,7 @@ fn a_sequence_that_lost_its_blocks_is_computed_again_to_the_same_bits() {
     for_each_model(|name, runner, limits, tokens, rows| {
         let mut again = prompt(70, 0);
         again.extend(&tokens[..5]);
-        let sequence = Sequence::new(&again, 30..60);
+        let sequence = Sequence::new(&again, 30..60).of(runner, 2);
         let mut batch = Batch::with_limits(limits);
         let mut sequence = sequence;
         sequence.bring(sequence.pending(), limits, &mut batch);
@@ -137,7 +134,7 @@ fn a_sequence_that_lost_its_blocks_is_computed_again_to_the_same_bits() {
 fn a_pass_that_was_left_after_every_stage_ends_the_same() {
     for_each_model(|name, runner, limits, tokens, rows| {
         let past = Instant::now() - Duration::from_secs(1);
-        let mut sequence = Sequence::new(&prompt(70, 0), 0..24);
+        let mut sequence = Sequence::new(&prompt(70, 0), 0..24).of(runner, 0);
         let mut batch = Batch::with_limits(limits);
         for step in 0..TOKENS {
             batch.clear();

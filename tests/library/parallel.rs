@@ -21,6 +21,10 @@ impl Logits for ParallelRunner<Cpu> {
     fn logits_of(&self, row: usize) -> Vec<f32> {
         driver::logits(self.first(), row).to_vec()
     }
+
+    fn keeps_states(&self) -> bool {
+        self.first().keeps_states()
+    }
 }
 
 fn open_ranks(folder: &Path, config: &EngineOptions, switches: Switches, isa: Isa) -> (ParallelRunner<Cpu>, ModelInfo) {

@@ -120,7 +120,7 @@ pub fn lead(logits: &[f32]) -> f32 {
 /// Feeds the reference's own tokens, so that each step can be compared whatever came before: the logits of every step,
 /// and the token each of them chose.
 pub fn follow(runner: &mut impl Logits, limits: &BatchLimits, reference: &Reference) -> (Vec<Vec<f32>>, Vec<TokenId>) {
-    let mut sequence = Sequence::new(&reference.prompt, 0..limits.table_width() as u32);
+    let mut sequence = Sequence::new(&reference.prompt, 0..limits.table_width() as u32).of(runner, 0);
     let mut batch = Batch::with_limits(limits);
     let (mut rows, mut chosen) = (Vec::new(), Vec::new());
     for token in &reference.tokens {

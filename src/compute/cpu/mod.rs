@@ -12,6 +12,7 @@ mod amx;
 mod attention;
 mod causal_conv;
 mod copy_blocks;
+mod copy_states;
 mod disjoint;
 mod embedding;
 mod gated_delta;
@@ -498,7 +499,7 @@ impl Backend for Cpu {
     }
 
     fn copy_states(&mut self, states: &mut States, device_batch: &DeviceBatch) {
-        states.copy(&device_batch.batch.state_copies);
+        copy_states::run(states, device_batch);
     }
 
     fn causal_conv(

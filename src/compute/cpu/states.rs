@@ -36,12 +36,10 @@ impl States {
         &mut self.numbers[range]
     }
 
-    /// Copies states, one after another.
-    pub fn copy(&mut self, copies: &[StateCopy]) {
-        for copy in copies {
-            let (from, to) = (self.range(copy.from), self.range(copy.to));
-            self.numbers.copy_within(from, to.start);
-        }
+    /// Makes the state in `to` that in `from`.
+    pub fn copy(&mut self, StateCopy { from, to }: StateCopy) {
+        let (from, to) = (self.range(from), self.range(to));
+        self.numbers.copy_within(from, to.start);
     }
 
     /// One region of every slot, for several threads.

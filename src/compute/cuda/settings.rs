@@ -9,7 +9,7 @@ use super::kernels::Chaining;
 use super::kv_cache::KvBlocks;
 use super::linear::Route;
 use super::management::FreeBefore;
-use super::plan::{Geometry, LayerWindow};
+use super::plan::{Cuts, Geometry, LayerWindow};
 use super::reduce_add_norm::AllReduce;
 use super::shared_plan::Sharing;
 use crate::{KvLayout, KvShape, Rounding, SharedPrefixes};
@@ -107,13 +107,16 @@ impl Cuda {
         self.free_before = before;
     }
 
-    /// How the attention of the next pass is cut in layers of a kind.
-    ///
-    /// # Panics
-    ///
-    /// If no cache with such layers was made.
+    /// How the attention of the next pass is cut in layers of a kind. Before a cache is made, in any way.
     pub(super) fn geometry(&self, kind: usize) -> Geometry {
-        let geometry = self.geometries.borrow()[kind];
+        let geometry = self.geometries.borrow().get(kind).copied().unwrap_or(Geometry {
+            kv_heads: 1,
+            tile_tokens: 64,
+            tile_queries: 128,
+            ctas: 1,
+            cuts: Cuts::Equal,
+            sharing: None,
+        });
         // Batch-invariant attention reads every row by itself. Ranks replay what they recorded, at one rate.
         let may_share = self.device.rounding == Rounding::Fastest && self.exchanges.is_none();
         let sharing = geometry.sharing.filter(|_| may_share).and_then(|sharing| match self.shared_prefixes {

@@ -4,7 +4,7 @@ use super::{PATIENCE, devices, within};
 use crate::driver::{self, Logits, Sequence, dtype_of, golden, greedy, pass};
 use crate::reference::{HALF_PRECISION, Reference, distance, follow};
 use base::TokenId;
-use compute::batch::{Batch, BatchLimits};
+use compute::batch::{Batch, BatchLimits, NO_STATE};
 use compute::cuda::{Cuda, Transport};
 use formats::DType;
 use formats::source::Source;
@@ -66,6 +66,10 @@ const LIMIT: Duration = Duration::from_secs(60);
 impl Logits for ParallelRunner<Cuda> {
     fn logits_of(&self, row: usize) -> Vec<f32> {
         self.first().logits_of(row)
+    }
+
+    fn keeps_states(&self) -> bool {
+        self.first().keeps_states()
     }
 }
 
@@ -171,11 +175,12 @@ pub fn have_the_bits_of_one(transport: Option<Transport>, cases: &[&str]) {
                 assert!(found == wanted, "{name}, step {step}: {} apart", distance(found, wanted));
             }
             // Among others, and in chunks.
+            let keeps_states = one.keeps_states();
             let rows = |runner: &mut dyn FnMut(&Batch, &mut Vec<Vec<f32>>)| {
                 let mut rows = Vec::new();
                 let mut sequences: Vec<Sequence> = (0..20)
                     .map(|i| Sequence {
-                        state: i,
+                        state: if keeps_states { i } else { NO_STATE },
                         ..Sequence::new(&prompt(1 + (i as usize * 7) % 50), i * 6..(i + 1) * 6)
                     })
                     .collect();
