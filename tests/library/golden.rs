@@ -160,7 +160,8 @@ fn greedy_tokens_differ_from_transformers_in_half_precision_only_where_two_are_a
             let (rows, chosen) = follow(&mut runner, &info.limits, &reference);
             let what = format!("{name}, {isa:?}");
             let decided = assert_greedy(&chosen, &rows, &reference, limit(name, isa), &what);
-            decided.assert_at_least(0.5, &what);
+            // A wide limit leaves less of the reference.
+            decided.assert_at_least(if limit(name, isa) > 5e-2 { 0.25 } else { 0.5 }, &what);
         }
     }
 }
