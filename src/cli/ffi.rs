@@ -70,6 +70,7 @@ pub struct nvllm_engine_config {
     pub kv_cache_dtype: i32,
     pub quantization: i32,
     pub gpu_memory_bytes: u64,
+    pub state_checkpoint_interval: u64,
 }
 
 #[repr(C)]
@@ -142,6 +143,15 @@ pub struct nvllm_request_options {
     pub early_stopping: u32,
     pub structure: *const c_char,
     pub structure_kind: i32,
+    pub reserved: u32,
+    pub tools: *const c_char,
+    pub tool_name: *const c_char,
+    pub tool_choice: i32,
+    pub parallel_tool_calls: u32,
+    pub strict_tools: u32,
+    pub keep_special_tokens: u32,
+    pub max_thinking_tokens: u32,
+    pub reserved_too: u32,
 }
 
 #[repr(C)]
@@ -188,6 +198,8 @@ pub struct nvllm_output {
     pub prompt_top_tokens: *const u32,
     pub prompt_top_logprobs: *const f32,
     pub score: f32,
+    pub reserved: u32,
+    pub reasoning_tokens: u32,
 }
 
 #[repr(C)]
@@ -384,7 +396,8 @@ mod tests {
                 rendezvous,
                 kv_cache_dtype,
                 quantization,
-                gpu_memory_bytes
+                gpu_memory_bytes,
+                state_checkpoint_interval
             });
         }
         {
@@ -454,7 +467,16 @@ mod tests {
                 num_prompt_logprobs,
                 early_stopping,
                 structure,
-                structure_kind
+                structure_kind,
+                reserved,
+                tools,
+                tool_name,
+                tool_choice,
+                parallel_tool_calls,
+                strict_tools,
+                keep_special_tokens,
+                max_thinking_tokens,
+                reserved_too
             });
         }
         {
@@ -498,7 +520,9 @@ mod tests {
                 prompt_logprobs,
                 prompt_top_tokens,
                 prompt_top_logprobs,
-                score
+                score,
+                reserved,
+                reasoning_tokens
             });
         }
         {

@@ -60,7 +60,7 @@ pub mod twin {
         }
         match c_type.trim_start_matches("const ").trim() {
             "int" | "uint32_t" | "float" => (4, 4),
-            "uint64_t" | "long long" => (8, 8),
+            "uint64_t" | "int64_t" | "long long" => (8, 8),
             // Compared with its own twin in the file that declares it.
             "TensorMap" => (size_of::<TensorMap>(), align_of::<TensorMap>()),
             "Exchange" => (size_of::<ExchangeParams>(), align_of::<ExchangeParams>()),
