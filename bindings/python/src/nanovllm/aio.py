@@ -117,7 +117,7 @@ class AsyncEngine:
         """
         return self._stream(lambda: prompt, options)
 
-    def chat_stream(
+    def chat_stream(  # type: ignore[misc]
         self,
         messages: Union[str, Sequence[Message]],
         *,
@@ -240,7 +240,7 @@ class AsyncEngine:
         batch.raise_if_all_refused(groups, given)
         return batch.grouped(prompts, groups, given)
 
-    async def chat(
+    async def chat(  # type: ignore[misc]
         self,
         messages: Union[str, Sequence[Message]],
         *,

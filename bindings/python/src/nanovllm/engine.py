@@ -394,7 +394,7 @@ class Engine:
 
     # ---- conversations and embeddings ----
 
-    def chat(
+    def chat(  # type: ignore[misc] # tools here come first
         self,
         messages: Union[str, Sequence[Message]],
         *,
@@ -414,7 +414,7 @@ class Engine:
         batch.raise_if_alone(results, True)
         return results[0]
 
-    def chat_stream(
+    def chat_stream(  # type: ignore[misc]
         self,
         messages: Union[str, Sequence[Message]],
         *,

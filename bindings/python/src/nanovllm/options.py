@@ -58,7 +58,7 @@ class RequestOptions(_abi.RequestOptions, total=False):
     #: The completion follows this context-free grammar, in llguidance's dialect of Lark. Its first rule is named start.
     grammar: Optional[str]
     #: Tools that the model may call, as in the OpenAI API: a list of dicts, or its JSON.
-    tools: Optional[Tools]
+    tools: Optional[Tools]  # type: ignore[misc] # text in C
 
 
 class Native:
