@@ -1,7 +1,6 @@
 //! Tokenizers, chat templates and response templates against what transformers makes of the same files.
 
 mod answer_golden;
-mod answer_speed;
 mod chat_golden;
 mod gguf_text;
 mod text_golden;

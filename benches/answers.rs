@@ -1,12 +1,9 @@
-//! How fast answers are read. A measurement, which is run by hand.
+//! How fast answers are read: MB of text per second, in pieces of four bytes, as tokens have, and of 4 KiB.
 
 use serde_json::json;
 use text::answer::{AnswerParser, Format};
 
-/// MB of text per second, in pieces of four bytes, as tokens have. To be run by hand, in a release build, with `--ignored --nocapture`.
-#[test]
-#[ignore = "a measurement"]
-fn throughput() {
+fn main() {
     let tools = json!([{"type": "function", "function": {"name": "clock", "parameters": {"type": "object", "properties": {}}}}]);
     let prose = "The weather in Zürich is <b>fine</b>, and it stays so for three days. ".repeat(2000);
     let code = "if a < b:\n    print(\"x\", [1, 2])\n".repeat(2000);
