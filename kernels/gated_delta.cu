@@ -12,7 +12,7 @@ struct GatedDeltaParams {
     T* out;                     // [tokens, out_stride]
     const T* qkv;               // [tokens, qkv_stride]
     const T* gates;             // [tokens, gates_stride], from the first column of the gates: b, then a
-    const float* decays;        // [2, value_heads]: A_log, dt_bias
+    const float* decays;        // [2, value_heads]: exp(A_log), dt_bias
     float* states;              // [slots, slot_numbers], from the region of this layer
     const uint32_t* row_starts; // [rows + 1]
     const uint32_t* sources;    // [rows]
@@ -25,6 +25,7 @@ struct GatedDeltaParams {
     int key_heads;
     int value_heads;
     int value_dim;
+    int is_tiled;               // value head h has key head h % key_heads
 };
 
 // What a lane loads of a token.
@@ -81,11 +82,11 @@ __device__ void gated_delta(const GatedDeltaParams<T>& p) {
     __shared__ float4 keys[2][KEY_DIM / 4], queries[2][KEY_DIM / 4];
     launch_dependents();
     const int row = blockIdx.x, head = blockIdx.y, lane = threadIdx.x;
-    const int key_head = head / (p.value_heads / p.key_heads);
+    const int key_head = p.is_tiled ? head % p.key_heads : head / (p.value_heads / p.key_heads);
     const int column = blockIdx.z * (32 / SPLIT) + lane % (32 / SPLIT);
     const int part = lane / (32 / SPLIT);
     const bool has_column = column < p.value_dim;
-    const float rate = expf(p.decays[head]), bias = p.decays[p.value_heads + head];
+    const float rate = p.decays[head], bias = p.decays[p.value_heads + head];
     grid_dependency_wait();
     const int first = p.row_starts[row], end = p.row_starts[row + 1];
     const uint32_t slot = p.slots[row], source = p.sources[row];

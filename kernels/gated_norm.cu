@@ -8,13 +8,17 @@ template <class T>
 struct GatedNormParams {
     T* x;                 // [tokens, x_stride]
     const T* gate;        // [tokens, gate_stride], from the first column of the gates
-    const float* weight;  // [head_dim]
+    const float* weight;  // [weight_len]
     int x_stride;
     int gate_stride;
     int heads;
     int head_dim;
+    int weight_len;       // of one head or of all
+    int is_gate_first;    // whether the gate comes before the norm
     float eps;
 };
+
+__device__ inline float silu(float v) { return v / (1.0f + __expf(-v)); }
 
 // Grid [tokens, heads / 4 rounded up], block [128].
 template <class T>
@@ -25,15 +29,15 @@ __device__ void gated_norm(const GatedNormParams<T>& p) {
     if (head >= p.heads) return;
     T* const x = p.x + size_t(blockIdx.x) * p.x_stride + head * p.head_dim;
     const T* const gate = p.gate + size_t(blockIdx.x) * p.gate_stride + head * p.head_dim;
+    const float* const weight = p.weight + (p.weight_len == p.head_dim ? 0 : head * p.head_dim);
     float squares = 0.0f;
     for (int i = lane; i < p.head_dim; i += 32) {
-        const float v = widen(x[i]);
+        const float v = p.is_gate_first ? widen(x[i]) * silu(widen(gate[i])) : widen(x[i]);
         squares = fmaf(v, v, squares);
     }
     const float scale = rsqrtf(warp_sum(squares) / p.head_dim + p.eps);
     for (int i = lane; i < p.head_dim; i += 32) {
-        const float g = widen(gate[i]);
-        x[i] = narrow<T>(widen(x[i]) * scale * p.weight[i] * (g / (1.0f + __expf(-g))));
+        x[i] = narrow<T>(widen(x[i]) * scale * weight[i] * silu(widen(gate[i])));
     }
 }
 

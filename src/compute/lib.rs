@@ -40,7 +40,9 @@ pub use norm::{AddNorm, NextNorm, NormKind, NormWeights};
 pub use part::Part;
 pub use qk_norm_rope::{NormExtent, NormOrder, Pairing, QkNormRope, QkNormWeights, RopeTable, WholeRows};
 
-pub use recurrent::{DeltaHeads, DeltaInputs, HeadGate, ShortConv, StateShape};
+pub use recurrent::{
+    ConvForm, DeltaHeads, DeltaInputs, GateOrder, HeadGate, ScanHeads, ScanInputs, ShortConv, StateShape, ValueOrder,
+};
 
 use crate::batch::{Batch, BatchLimits, BlockId, Sampled, StateSlot};
 use base::error::{Error, Result};
@@ -245,6 +247,15 @@ pub trait Backend: Send {
         out: &mut Tensor<Self::Storage>,
         inputs: DeltaInputs<Tensor<Self::Storage>, Self::Vector>,
         heads: DeltaHeads,
+        states: (&mut Self::States, usize),
+        device_batch: &Self::DeviceBatch,
+    );
+    /// See [`ops::selective_scan`](crate::ops::selective_scan).
+    fn selective_scan(
+        &mut self,
+        out: &mut Tensor<Self::Storage>,
+        inputs: ScanInputs<Tensor<Self::Storage>, Self::Vector>,
+        heads: ScanHeads,
         states: (&mut Self::States, usize),
         device_batch: &Self::DeviceBatch,
     );

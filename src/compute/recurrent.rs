@@ -24,36 +24,81 @@ impl StateShape {
 pub struct ShortConv {
     /// Tokens that are combined, from 2 to [`MAX_TAPS`].
     pub taps: usize,
-    /// Whether SiLU follows.
-    pub has_silu: bool,
+    /// What is computed around it.
+    pub form: ConvForm,
+    /// Whether each column has a bias.
+    pub has_bias: bool,
+}
+
+/// What a convolution reads and what becomes of its sums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConvForm {
+    /// `x`, and nothing else.
+    Plain,
+    /// `x`, and SiLU follows.
+    Silu,
+    /// `b * x`, and the sum is multiplied by `c`. The columns of `b` come first, then those of `x`, then those of `c`.
+    Gated,
 }
 
 /// Taps that kernels keep in registers.
 pub const MAX_TAPS: usize = 8;
 
 impl ShortConv {
-    /// Numbers of its state: the inputs of the last `taps - 1` tokens. `[taps - 1, cols]`, the oldest first
+    /// Numbers of its state: what it read of the last `taps - 1` tokens. `[taps - 1, cols]`, the oldest first
     pub fn state_numbers(&self, cols: usize) -> usize {
         (self.taps - 1) * cols
     }
+
+    /// Numbers of its weights. `[taps, cols]`, then the biases
+    pub fn weight_numbers(&self, cols: usize) -> usize {
+        (self.taps + usize::from(self.has_bias)) * cols
+    }
+
+    /// Columns of what it reads.
+    pub fn input_cols(&self, cols: usize) -> usize {
+        match self.form {
+            ConvForm::Plain | ConvForm::Silu => cols,
+            ConvForm::Gated => 3 * cols,
+        }
+    }
 }
 
-/// The sizes of a gated delta rule. Consecutive value heads share a key head.
+/// The sizes of a gated delta rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeltaHeads {
     /// Heads of queries and keys.
     pub keys: usize,
     /// Heads of values, of which `keys` is a divisor.
     pub values: usize,
+    /// Which value heads share a key head.
+    pub order: ValueOrder,
     /// Numbers of a query and of a key: one of [`DeltaHeads::KEY_DIMS`].
     pub key_dim: usize,
     /// Numbers of a value: a multiple of 16, at most 256.
     pub value_dim: usize,
 }
 
+/// Which value heads share a key head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ValueOrder {
+    /// Consecutive ones.
+    Grouped,
+    /// Each `keys`-th.
+    Tiled,
+}
+
 impl DeltaHeads {
     /// Sizes of keys that there are kernels for.
     pub const KEY_DIMS: [usize; 4] = [16, 32, 64, 128];
+
+    /// The key head of a value head.
+    pub fn key_head(&self, value_head: usize) -> usize {
+        match self.order {
+            ValueOrder::Grouped => value_head / (self.values / self.keys),
+            ValueOrder::Tiled => value_head % self.keys,
+        }
+    }
 
     /// Numbers of all queries, and of all keys.
     pub fn key_width(&self) -> usize {
@@ -76,6 +121,52 @@ impl DeltaHeads {
     }
 }
 
+/// The sizes of a selective scan. Consecutive heads share a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScanHeads {
+    /// Heads, of which `groups` is a divisor.
+    pub heads: usize,
+    /// Groups of `B` and `C`.
+    pub groups: usize,
+    /// Numbers of a head: a multiple of 16, at most 256.
+    pub head_dim: usize,
+    /// Numbers of `B` and of `C`: one of [`ScanHeads::STATE_DIMS`].
+    pub state_dim: usize,
+}
+
+impl ScanHeads {
+    /// Sizes of the state that there are kernels for.
+    pub const STATE_DIMS: [usize; 5] = [16, 32, 64, 128, 256];
+
+    /// Numbers of all heads.
+    pub fn head_width(&self) -> usize {
+        self.heads * self.head_dim
+    }
+
+    /// Numbers of `x`, `B` and `C`.
+    pub fn width(&self) -> usize {
+        self.head_width() + 2 * self.groups * self.state_dim
+    }
+
+    /// Numbers of the state. `[heads, state_dim, head_dim]`
+    pub fn state_numbers(&self) -> usize {
+        self.heads * self.state_dim * self.head_dim
+    }
+}
+
+/// What a selective scan reads of each token, besides the batch.
+#[derive(Debug)]
+pub struct ScanInputs<'a, T, V> {
+    /// `x` of each head, then `B` of each group, then `C`. `[tokens, heads * head_dim + 2 groups * state_dim]`
+    pub xbc: &'a T,
+    /// A tensor with the steps at columns `first_step..`, one per head. `[tokens, any]`
+    pub steps: &'a T,
+    /// Where they begin.
+    pub first_step: usize,
+    /// `exp(A_log)`, then `dt_bias`, then `D`. `[3, heads]`
+    pub rates: &'a V,
+}
+
 /// What a gated delta rule reads of each token, besides the batch.
 #[derive(Debug)]
 pub struct DeltaInputs<'a, T, V> {
@@ -85,7 +176,7 @@ pub struct DeltaInputs<'a, T, V> {
     pub gates: &'a T,
     /// Where they begin.
     pub first_gate: usize,
-    /// `A_log`, then `dt_bias`. `[2, values]`
+    /// `exp(A_log)`, then `dt_bias`. `[2, values]`
     pub decays: &'a V,
 }
 
@@ -96,8 +187,21 @@ pub struct HeadGate<'a, T, V> {
     pub gate: &'a T,
     /// Where they begin.
     pub first: usize,
-    /// Of each head. `[head_dim]`
+    /// Whether the gate comes before the norm.
+    pub order: GateOrder,
+    /// Numbers of a head.
+    pub head_dim: usize,
+    /// Of each head, or of all heads that share none. `[head_dim]` or `[heads * head_dim]`
     pub weight: &'a V,
     /// Added to the mean of squares.
     pub eps: f32,
+}
+
+/// Whether a gate comes before or after a norm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GateOrder {
+    /// `norm(x) * silu(gate)`
+    AfterNorm,
+    /// `norm(x * silu(gate))`
+    BeforeNorm,
 }

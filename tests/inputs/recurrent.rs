@@ -3,7 +3,7 @@
 use super::{Random, uploaded};
 use compute::batch::{Batch, NO_STATE, StateCopy, StateSlot};
 use compute::cpu::reference;
-use compute::{Backend, DeltaHeads, ShortConv, StateShape};
+use compute::{Backend, ConvForm, DeltaHeads, GateOrder, ScanHeads, ShortConv, StateShape, ValueOrder};
 
 /// Slots of the pool.
 pub const SLOTS: usize = 9;
@@ -105,12 +105,19 @@ pub struct Conv {
 
 /// Sizes that differ in what kernels choose by.
 pub const CONVS: &[Conv] = &[
-    Conv { conv: ShortConv { taps: 4, has_silu: true }, cols: 96, width: 160 },
-    Conv { conv: ShortConv { taps: 4, has_silu: true }, cols: 8192, width: 12_352 },
-    Conv { conv: ShortConv { taps: 3, has_silu: false }, cols: 1024, width: 1024 },
-    Conv { conv: ShortConv { taps: 2, has_silu: false }, cols: 20, width: 24 },
-    Conv { conv: ShortConv { taps: 7, has_silu: true }, cols: 260, width: 264 },
+    Conv { conv: conv(4, ConvForm::Silu), cols: 96, width: 160 },
+    Conv { conv: conv(4, ConvForm::Silu), cols: 8192, width: 12_352 },
+    Conv { conv: conv(3, ConvForm::Plain), cols: 1024, width: 1024 },
+    Conv { conv: conv(2, ConvForm::Plain), cols: 20, width: 24 },
+    Conv { conv: conv(7, ConvForm::Silu), cols: 260, width: 264 },
+    Conv { conv: conv(3, ConvForm::Gated), cols: 1024, width: 3072 },
+    Conv { conv: ShortConv { has_bias: true, ..conv(3, ConvForm::Gated) }, cols: 20, width: 68 },
+    Conv { conv: ShortConv { has_bias: true, ..conv(4, ConvForm::Silu) }, cols: 132, width: 132 },
 ];
+
+const fn conv(taps: usize, form: ConvForm) -> ShortConv {
+    ShortConv { taps, form, has_bias: false }
+}
 
 /// Numbers of a state, and where the region of the tested layer begins: other layers have some before and after it.
 pub fn place(len: usize) -> (usize, usize, usize) {
@@ -121,7 +128,7 @@ pub fn place(len: usize) -> (usize, usize, usize) {
 pub fn convolved(case: &Conv, batch: &Batch, [x, weight, contents]: [&[f32]; 3]) -> (Vec<f32>, Vec<f32>) {
     let mut out = vec![0.0; batch.tokens() * case.cols];
     let states = each_token(batch, contents, place(case.conv.state_numbers(case.cols)), |token, state| {
-        let x = &x[token * case.width..][..case.cols];
+        let x = &x[token * case.width..][..case.conv.input_cols(case.cols)];
         reference::causal_conv(&mut out[token * case.cols..][..case.cols], x, weight, case.conv, state);
     });
     (out, states)
@@ -132,10 +139,10 @@ pub const FIRST_GATE: usize = 3;
 
 /// Sizes of heads.
 pub const DELTAS: &[DeltaHeads] = &[
-    DeltaHeads { keys: 2, values: 4, key_dim: 16, value_dim: 16 },
-    DeltaHeads { keys: 1, values: 3, key_dim: 32, value_dim: 48 },
-    DeltaHeads { keys: 2, values: 2, key_dim: 64, value_dim: 256 },
-    DeltaHeads { keys: 4, values: 8, key_dim: 128, value_dim: 128 },
+    DeltaHeads { keys: 2, values: 4, order: ValueOrder::Grouped, key_dim: 16, value_dim: 16 },
+    DeltaHeads { keys: 3, values: 6, order: ValueOrder::Tiled, key_dim: 32, value_dim: 48 },
+    DeltaHeads { keys: 2, values: 2, order: ValueOrder::Grouped, key_dim: 64, value_dim: 256 },
+    DeltaHeads { keys: 4, values: 8, order: ValueOrder::Grouped, key_dim: 128, value_dim: 128 },
 ];
 
 /// Output and states of a delta rule by its specification.
@@ -150,11 +157,68 @@ pub fn delta(heads: DeltaHeads, batch: &Batch, [qkv, gates, decays, contents]: [
     (out, states)
 }
 
-/// `A_log`, then `dt_bias`, as models have them.
-pub fn decays(random: &mut Random, heads: DeltaHeads) -> Vec<f32> {
-    let mut decays: Vec<f32> = (0..heads.values).map(|i| (1.0 + i as f32).ln() * 0.5).collect();
-    decays.extend(random.numbers(heads.values, 1.0));
+/// `exp(A_log)`, then `dt_bias`, as models have them.
+pub fn decays(random: &mut Random, heads: usize) -> Vec<f32> {
+    let mut decays: Vec<f32> = (0..heads).map(|i| (1.0 + i as f32).sqrt()).collect();
+    decays.extend(random.numbers(heads, 1.0));
     decays
+}
+
+/// Sizes of selective scans, whose steps begin at column [`FIRST_GATE`].
+pub const SCANS: &[ScanHeads] = &[
+    ScanHeads { heads: 4, groups: 2, head_dim: 16, state_dim: 16 },
+    ScanHeads { heads: 3, groups: 1, head_dim: 48, state_dim: 32 },
+    ScanHeads { heads: 2, groups: 2, head_dim: 256, state_dim: 64 },
+    ScanHeads { heads: 8, groups: 2, head_dim: 64, state_dim: 128 },
+    ScanHeads { heads: 2, groups: 1, head_dim: 32, state_dim: 256 },
+];
+
+/// Output and states of a selective scan by its specification.
+pub fn scan(sizes: ScanHeads, batch: &Batch, [xbc, steps, rates, contents]: [&[f32]; 4]) -> (Vec<f32>, Vec<f32>) {
+    let mut out = vec![0.0; batch.tokens() * sizes.head_width()];
+    let (width, step_width) = (sizes.width(), steps.len() / batch.tokens());
+    let states = each_token(batch, contents, place(sizes.state_numbers()), |token, state| {
+        let steps = &steps[token * step_width + FIRST_GATE..][..sizes.heads];
+        let out = &mut out[token * sizes.head_width()..][..sizes.head_width()];
+        reference::selective_scan(out, &xbc[token * width..][..width], steps, rates, sizes, state);
+    });
+    (out, states)
+}
+
+/// `exp(A_log)`, `dt_bias`, and `D`.
+pub fn rates(random: &mut Random, sizes: ScanHeads) -> Vec<f32> {
+    let mut rates = decays(random, sizes.heads);
+    rates.extend(random.numbers(sizes.heads, 1.0));
+    rates
+}
+
+/// A gated norm.
+pub struct Gate {
+    pub tokens: usize,
+    pub heads: usize,
+    pub head_dim: usize,
+    /// The first column of the gates.
+    pub first: usize,
+    pub order: GateOrder,
+    /// Whether all heads share the weights of one.
+    pub shares_weights: bool,
+}
+
+impl Gate {
+    /// Numbers of the weights.
+    pub fn weights(&self) -> usize {
+        self.head_dim * if self.shares_weights { 1 } else { self.heads }
+    }
+
+    /// What is left of `x`, whose gates are rows of `width` numbers.
+    pub fn expected(&self, x: &[f32], gates: &[f32], weight: &[f32], eps: f32) -> Vec<f32> {
+        let (mut x, width) = (x.to_vec(), gates.len() / self.tokens);
+        let cols = self.heads * self.head_dim;
+        for (x, gates) in x.chunks_exact_mut(cols).zip(gates.chunks_exact(width)) {
+            reference::gated_norm(x, &gates[self.first..][..cols], weight, (self.head_dim, eps), self.order);
+        }
+        x
+    }
 }
 
 /// Copies of states: the last reads what the first has written.

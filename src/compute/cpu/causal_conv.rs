@@ -7,22 +7,29 @@ use super::disjoint::Disjoint;
 use super::lanes::{Kernel, Lanes, dispatch, exp};
 use super::states::{Region, States};
 use super::{Cpu, DeviceBatch, Tensor};
-use crate::ShortConv;
 use crate::batch::{Batch, NO_STATE};
-use crate::recurrent::MAX_TAPS;
+use crate::recurrent::{ConvForm, MAX_TAPS, ShortConv};
 use std::ops::Range;
 
-/// The specification, for one row: `x` and `out` are `[tokens, cols]`, `state` is `[taps - 1, cols]`.
+/// The specification, for one row: `x` is `[tokens, input_cols]`, `out` is `[tokens, cols]`, `state` is `[taps - 1, cols]`.
 pub fn reference(out: &mut [f32], x: &[f32], weight: &[f32], conv: ShortConv, state: &mut Vec<f32>) {
-    let cols = weight.len() / conv.taps;
+    let cols = weight.len() / (conv.taps + usize::from(conv.has_bias));
+    let is_gated = conv.form == ConvForm::Gated;
     let mut inputs = state.clone();
-    inputs.extend_from_slice(x);
+    for x in x.chunks_exact(conv.input_cols(cols)) {
+        inputs.extend((0..cols).map(|c| if is_gated { x[c] * x[cols + c] } else { x[c] }));
+    }
     for (token, out) in out.chunks_exact_mut(cols).enumerate() {
         for (c, out) in out.iter_mut().enumerate() {
             let taps =
                 (0..conv.taps).map(|j| f64::from(weight[j * cols + c]) * f64::from(inputs[(token + j) * cols + c]));
-            let sum: f64 = taps.sum();
-            *out = if conv.has_silu { sum / (1.0 + (-sum).exp()) } else { sum } as f32;
+            let bias = if conv.has_bias { f64::from(weight[conv.taps * cols + c]) } else { 0.0 };
+            let sum: f64 = taps.sum::<f64>() + bias;
+            *out = match conv.form {
+                ConvForm::Plain => sum,
+                ConvForm::Silu => sum / (1.0 + (-sum).exp()),
+                ConvForm::Gated => sum * f64::from(x[(token * 3 + 2) * cols + c]),
+            } as f32;
         }
     }
     *state = inputs.split_off(inputs.len() - conv.state_numbers(cols));
@@ -38,7 +45,7 @@ pub fn run(
     device_batch: &DeviceBatch,
 ) {
     let (cols, batch) = (out.cols(), &device_batch.batch);
-    let input = Input { x, cols, history: conv.taps - 1 };
+    let input = Input { x, cols, history: conv.taps - 1, is_gated: conv.form == ConvForm::Gated };
     let states = states.region(at, conv.state_numbers(cols));
     let out = Disjoint::new(out.values_mut());
     cpu.for_rows(batch.tokens(), (conv.taps + 4) * cols, &|tokens| {
@@ -51,12 +58,16 @@ pub fn run(
             }
             // SAFETY: nobody writes states in this loop.
             let state = unsafe { states.part(batch.state_sources[row], 0..input.history * cols) };
-            let nothing: &[f32] = &[];
-            let mut taps = [nothing; MAX_TAPS];
+            let mut taps = [Tap::ZERO; MAX_TAPS];
             for (j, tap) in taps[..conv.taps].iter_mut().enumerate() {
                 *tap = input.at(batch.row(row), (token + j) as isize - input.history as isize, state.as_deref());
             }
-            dispatch(cpu.isa, Convolve { out, taps: &taps[..conv.taps], weight, has_silu: conv.has_silu });
+            let gate = if input.is_gated { input.columns(token, 2) } else { &[] };
+            let (weight, bias) = weight.split_at(conv.taps * cols);
+            dispatch(
+                cpu.isa,
+                Convolve { out, taps: &taps[..conv.taps], weight, bias, gate, has_silu: conv.form == ConvForm::Silu },
+            );
         }
     });
     cpu.pool.for_each(batch.rows(), 1, &|_, rows| rows.for_each(|row| input.keep(batch, row, &states)));
@@ -73,16 +84,36 @@ struct Input<'a> {
     cols: usize,
     /// Tokens that the state has.
     history: usize,
+    is_gated: bool,
+}
+
+/// What is read of a token: `x`, or `x * gate` unless the gate is empty. Zeros if `x` is empty.
+#[derive(Clone, Copy)]
+struct Tap<'a> {
+    x: &'a [f32],
+    gate: &'a [f32],
+}
+
+impl Tap<'_> {
+    const ZERO: Tap<'static> = Tap { x: &[], gate: &[] };
 }
 
 impl Input<'_> {
-    /// The columns of `token`, which may lie before the tokens of its row; empty for zeros.
-    fn at<'a>(&'a self, row: Range<usize>, token: isize, state: Option<&'a [f32]>) -> &'a [f32] {
+    /// The columns of `token` that come after `index` times as many.
+    fn columns(&self, token: usize, index: usize) -> &[f32] {
+        &self.x.values()[token * self.x.cols() + index * self.cols..][..self.cols]
+    }
+
+    /// What is read of `token`, which may lie before the tokens of its row.
+    fn at<'a>(&'a self, row: Range<usize>, token: isize, state: Option<&'a [f32]>) -> Tap<'a> {
         match token - row.start as isize {
-            0.. => &self.x.values()[token as usize * self.x.cols()..][..self.cols],
+            0.. if self.is_gated => Tap { x: self.columns(token as usize, 1), gate: self.columns(token as usize, 0) },
+            0.. => Tap { x: self.columns(token as usize, 0), gate: &[] },
             before => match state {
-                Some(state) => &state[(self.history as isize + before) as usize * self.cols..][..self.cols],
-                None => &[],
+                Some(state) => {
+                    Tap { x: &state[(self.history as isize + before) as usize * self.cols..][..self.cols], gate: &[] }
+                }
+                None => Tap::ZERO,
             },
         }
     }
@@ -99,9 +130,14 @@ impl Input<'_> {
                 // written lies behind what is written, or is the same.
                 unsafe {
                     let Some(to) = states.part(slot, i * self.cols..(i + 1) * self.cols) else { continue };
+                    if before >= 0 && self.is_gated {
+                        let (b, x) = (self.columns(token as usize, 0), self.columns(token as usize, 1));
+                        to.iter_mut().zip(b.iter().zip(x)).for_each(|(to, (b, x))| *to = b * x);
+                        continue;
+                    }
                     let to = to.as_mut_ptr();
                     let from = match before {
-                        0.. => self.x.values()[token as usize * self.x.cols()..][..self.cols].as_ptr(),
+                        0.. => self.columns(token as usize, 0).as_ptr(),
                         _ => {
                             let start = (self.history as isize + before) as usize * self.cols;
                             match states.part(source, start..start + self.cols) {
@@ -120,12 +156,16 @@ impl Input<'_> {
     }
 }
 
-/// One token. A tap that is empty is zero.
+/// One token.
 struct Convolve<'a> {
     out: &'a mut [f32],
-    taps: &'a [&'a [f32]],
+    taps: &'a [Tap<'a>],
     /// `[taps, cols]`
     weight: &'a [f32],
+    /// Empty without one.
+    bias: &'a [f32],
+    /// Factors of the sums. Empty without any.
+    gate: &'a [f32],
     has_silu: bool,
 }
 
@@ -141,15 +181,20 @@ impl Kernel for Convolve<'_> {
                 // SAFETY: the slice has `len` numbers.
                 unsafe { if len == L::N { lanes.load(from.as_ptr()) } else { lanes.load_first(from.as_ptr(), len) } }
             };
-            let mut sum = lanes.splat(0.0);
+            let mut sum = if self.bias.is_empty() { lanes.splat(0.0) } else { load(self.bias) };
             for (tap, weight) in self.taps.iter().zip(self.weight.chunks_exact(cols)) {
-                if !tap.is_empty() {
-                    sum = lanes.fma(load(weight), load(tap), sum);
+                if !tap.x.is_empty() {
+                    let x = load(tap.x);
+                    let x = if tap.gate.is_empty() { x } else { lanes.mul(load(tap.gate), x) };
+                    sum = lanes.fma(load(weight), x, sum);
                 }
             }
             if self.has_silu {
                 let minus = lanes.sub(lanes.splat(0.0), sum);
                 sum = lanes.div(sum, lanes.add(lanes.splat(1.0), exp(lanes, minus)));
+            }
+            if !self.gate.is_empty() {
+                sum = lanes.mul(sum, load(self.gate));
             }
             let to = self.out[start..start + len].as_mut_ptr();
             // SAFETY: as above.

@@ -20,7 +20,7 @@ pub fn reference(
     heads: DeltaHeads,
     state: &mut [f32],
 ) {
-    let DeltaHeads { keys, values, key_dim, value_dim } = heads;
+    let DeltaHeads { keys, values, key_dim, value_dim, .. } = heads;
     let wide = |v: &[f32]| v.iter().map(|&v| f64::from(v)).collect::<Vec<f64>>();
     let unit = |v: &[f32]| {
         let v = wide(v);
@@ -30,7 +30,7 @@ pub fn reference(
     let mut s = wide(state);
     for (token, qkv) in qkv.chunks_exact(heads.width()).enumerate() {
         for head in 0..values {
-            let key_head = head / (values / keys);
+            let key_head = heads.key_head(head);
             let q = unit(&qkv[key_head * key_dim..][..key_dim]);
             let k = unit(&qkv[(keys + key_head) * key_dim..][..key_dim]);
             let v = wide(&qkv[2 * heads.key_width() + head * value_dim..][..value_dim]);
@@ -38,7 +38,7 @@ pub fn reference(
             let beta = 1.0 / (1.0 + (-gate(b)).exp());
             let rate = gate(a) + f64::from(decays[values + head]);
             let softplus = if rate > 20.0 { rate } else { rate.exp().ln_1p() };
-            let decay = (-f64::from(decays[head]).exp() * softplus).exp();
+            let decay = (-f64::from(decays[head]) * softplus).exp();
             let s = &mut s[head * key_dim * value_dim..][..key_dim * value_dim];
             for j in 0..value_dim {
                 (0..key_dim).for_each(|i| s[i * value_dim + j] *= decay);
@@ -79,8 +79,8 @@ pub fn run(
                 // SAFETY: as above; the two slots differ.
                 _ => state.copy_from_slice(unsafe { states.part(source, part.clone()) }.expect("it is a slot")),
             }
-            let key_head = head / (heads.values / heads.keys);
-            let (scale, bias) = (decays[head].exp(), decays[heads.values + head]);
+            let key_head = heads.key_head(head);
+            let (rate, bias) = (decays[head], decays[heads.values + head]);
             for token in batch.row(row) {
                 let qkv = &qkv.values()[token * heads.width()..][..heads.width()];
                 let (queries, rest) = qkv.split_at(heads.key_width());
@@ -98,7 +98,7 @@ pub fn run(
                         key: &keys[of_key_head],
                         value: &values[head * heads.value_dim..][..heads.value_dim],
                         beta: 1.0 / (1.0 + (-gate(head)).exp()),
-                        decay: (-scale * softplus(gate(heads.values + head) + bias)).exp(),
+                        decay: (-rate * softplus(gate(heads.values + head) + bias)).exp(),
                     },
                 );
                 let saved = batch.state_saves[token];
@@ -112,7 +112,7 @@ pub fn run(
 }
 
 /// `ln(1 + e^x)`; above 20 it is `x` in single precision.
-fn softplus(x: f32) -> f32 {
+pub(super) fn softplus(x: f32) -> f32 {
     if x > 20.0 { x } else { x.exp().ln_1p() }
 }
 

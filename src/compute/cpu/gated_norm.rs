@@ -5,16 +5,20 @@ use super::disjoint::Disjoint;
 use super::lanes::{Kernel, Lanes, dispatch, exp};
 use super::norm::inverse_rms;
 use super::{Cpu, Tensor};
-use crate::HeadGate;
+use crate::{GateOrder, HeadGate};
 
-/// The specification.
-pub fn reference(x: &mut [f32], gate: &[f32], weight: &[f32], eps: f32) {
-    for (x, gate) in x.chunks_exact_mut(weight.len()).zip(gate.chunks_exact(weight.len())) {
-        let squares: f64 = x.iter().map(|&v| f64::from(v) * f64::from(v)).sum();
+/// The specification, for one row.
+pub fn reference(x: &mut [f32], gate: &[f32], weight: &[f32], (head_dim, eps): (usize, f32), order: GateOrder) {
+    let silu = |v: f32| f64::from(v) / (1.0 + (-f64::from(v)).exp());
+    for (index, (x, gate)) in x.chunks_exact_mut(head_dim).zip(gate.chunks_exact(head_dim)).enumerate() {
+        let before = |i: usize| if order == GateOrder::BeforeNorm { silu(gate[i]) } else { 1.0 };
+        let after = |i: usize| if order == GateOrder::AfterNorm { silu(gate[i]) } else { 1.0 };
+        let v: Vec<f64> = x.iter().enumerate().map(|(i, &v)| f64::from(v) * before(i)).collect();
+        let squares: f64 = v.iter().map(|v| v * v).sum();
         let scale = 1.0 / (squares / x.len() as f64 + f64::from(eps)).sqrt();
-        for ((x, &gate), &weight) in x.iter_mut().zip(gate).zip(weight) {
-            let gate = f64::from(gate) / (1.0 + (-f64::from(gate)).exp());
-            *x = (f64::from(*x) * scale * f64::from(weight) * gate) as f32;
+        for (i, x) in x.iter_mut().enumerate() {
+            let weight = f64::from(weight[(index * head_dim + i) % weight.len()]);
+            *x = (v[i] * scale * weight * after(i)) as f32;
         }
     }
 }
@@ -27,7 +31,8 @@ pub fn run(cpu: &Cpu, x: &mut Tensor, gate: HeadGate<Tensor, Box<[f32]>>) {
             // SAFETY: the ranges of `for_rows` do not overlap.
             let x = unsafe { x.part(row * width..(row + 1) * width) };
             let gates = &gate.gate.values()[row * gate.gate.cols() + gate.first..][..width];
-            dispatch(cpu.isa, GatedNorm { x, gates, weight: gate.weight, eps: gate.eps });
+            let HeadGate { order, head_dim, weight, eps, .. } = gate;
+            dispatch(cpu.isa, GatedNorm { x, gates, order, head_dim, weight, eps });
         }
     });
 }
@@ -35,6 +40,8 @@ pub fn run(cpu: &Cpu, x: &mut Tensor, gate: HeadGate<Tensor, Box<[f32]>>) {
 struct GatedNorm<'a> {
     x: &'a mut [f32],
     gates: &'a [f32],
+    order: GateOrder,
+    head_dim: usize,
     weight: &'a [f32],
     eps: f32,
 }
@@ -42,28 +49,52 @@ struct GatedNorm<'a> {
 impl Kernel for GatedNorm<'_> {
     #[inline(always)]
     fn run<L: Lanes>(self, lanes: L) {
-        let dim = self.weight.len();
-        for (x, gates) in self.x.chunks_exact_mut(dim).zip(self.gates.chunks_exact(dim)) {
+        let dim = self.head_dim;
+        let weights = self.weight.chunks_exact(dim).cycle();
+        for ((x, gates), weight) in self.x.chunks_exact_mut(dim).zip(self.gates.chunks_exact(dim)).zip(weights) {
+            if self.order == GateOrder::BeforeNorm {
+                each(lanes, x, [gates], |x, [gate]| lanes.mul(x, silu(lanes, gate)));
+            }
             let scale = lanes.splat(inverse_rms(lanes, x, self.eps));
-            let mut start = 0;
-            while start < dim {
-                let len = L::N.min(dim - start);
-                let load = |from: &[f32]| {
-                    let from = &from[start..start + len];
-                    // SAFETY: the slice has `len` numbers.
-                    unsafe {
-                        if len == L::N { lanes.load(from.as_ptr()) } else { lanes.load_first(from.as_ptr(), len) }
-                    }
-                };
-                let gate = load(gates);
-                let minus = lanes.sub(lanes.splat(0.0), gate);
-                let gate = lanes.div(gate, lanes.add(lanes.splat(1.0), exp(lanes, minus)));
-                let v = lanes.mul(lanes.mul(lanes.mul(load(x), scale), load(self.weight)), gate);
-                let to = x[start..start + len].as_mut_ptr();
-                // SAFETY: as above.
-                unsafe { if len == L::N { lanes.store(to, v) } else { lanes.store_first(to, v, len) } }
-                start += len;
+            match self.order {
+                GateOrder::AfterNorm => each(lanes, x, [weight, gates], |x, [weight, gate]| {
+                    lanes.mul(lanes.mul(lanes.mul(x, scale), weight), silu(lanes, gate))
+                }),
+                GateOrder::BeforeNorm => {
+                    each(lanes, x, [weight], |x, [weight]| lanes.mul(lanes.mul(x, scale), weight));
+                }
             }
         }
     }
+}
+
+#[inline(always)]
+fn silu<L: Lanes>(lanes: L, v: L::V) -> L::V {
+    let minus = lanes.sub(lanes.splat(0.0), v);
+    lanes.div(v, lanes.add(lanes.splat(1.0), exp(lanes, minus)))
+}
+
+/// Replaces each number by `f` of it and of what other arrays have at the same place.
+#[inline(always)]
+fn each<L: Lanes, const N: usize>(lanes: L, x: &mut [f32], others: [&[f32]; N], f: impl Fn(L::V, [L::V; N]) -> L::V) {
+    let mut start = 0;
+    while start < x.len() {
+        let len = L::N.min(x.len() - start);
+        let mut read = [lanes.splat(0.0); N];
+        for (v, from) in read.iter_mut().zip(others) {
+            *v = load(lanes, &from[start..start + len]);
+        }
+        let v = f(load(lanes, &x[start..start + len]), read);
+        let to = x[start..start + len].as_mut_ptr();
+        // SAFETY: the slice has `len` numbers.
+        unsafe { if len == L::N { lanes.store(to, v) } else { lanes.store_first(to, v, len) } }
+        start += len;
+    }
+}
+
+/// At most as many numbers as a vector has.
+#[inline(always)]
+fn load<L: Lanes>(lanes: L, from: &[f32]) -> L::V {
+    // SAFETY: the slice has as many numbers.
+    unsafe { if from.len() == L::N { lanes.load(from.as_ptr()) } else { lanes.load_first(from.as_ptr(), from.len()) } }
 }

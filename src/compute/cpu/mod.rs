@@ -43,6 +43,7 @@ mod rope_and_cache;
 mod rows;
 mod sample;
 mod scale_logits;
+mod selective_scan;
 mod sigmoid_mul;
 mod states;
 mod team;
@@ -60,8 +61,8 @@ pub use team::{Member, Team};
 
 use super::{
     Activation, AddNorm, AttentionSpec, Backend, Defaults, DeltaHeads, DeltaInputs, DeviceMemory, HeadGate, HeadRows,
-    HostMatrix, HostVector, KvLayout, LayerInput, NextNorm, NormWeights, Part, QkNormRope, Recording, ShortConv,
-    StateShape,
+    HostMatrix, HostVector, KvLayout, LayerInput, NextNorm, NormWeights, Part, QkNormRope, Recording, ScanHeads,
+    ScanInputs, ShortConv, StateShape,
 };
 use crate::batch::{Batch, BatchLimits, BlockId, MAX_LOGPROBS, Sampled, StateSlot};
 use base::TokenId;
@@ -94,6 +95,7 @@ pub mod reference {
     pub use super::rope_and_cache::reference as rope_and_cache;
     pub use super::sample::reference as sample;
     pub use super::scale_logits::reference as scale_logits;
+    pub use super::selective_scan::reference as selective_scan;
     pub use super::sigmoid_mul::reference as sigmoid_mul;
 }
 
@@ -523,6 +525,17 @@ impl Backend for Cpu {
         device_batch: &DeviceBatch,
     ) {
         gated_delta::run(self, out, inputs, heads, states, device_batch);
+    }
+
+    fn selective_scan(
+        &mut self,
+        out: &mut Tensor,
+        inputs: ScanInputs<Tensor, Box<[f32]>>,
+        heads: ScanHeads,
+        states: (&mut States, usize),
+        device_batch: &DeviceBatch,
+    ) {
+        selective_scan::run(self, out, inputs, heads, states, device_batch);
     }
 
     fn gated_norm(&mut self, x: &mut Tensor, gate: HeadGate<Tensor, Box<[f32]>>) {

@@ -8,7 +8,7 @@ use super::matrix::Vector;
 use super::params::params;
 use super::states::States;
 use super::storage::Tensor;
-use crate::ShortConv;
+use crate::{ConvForm, ShortConv};
 use base::error::Result;
 
 params! {
@@ -26,7 +26,8 @@ params! {
         cols: i32,
         out_stride: i32,
         x_stride: i32,
-        has_silu: i32,
+        form: i32,
+        has_bias: i32,
     }
 }
 
@@ -72,7 +73,12 @@ impl Kernels {
             cols: out.cols() as i32,
             out_stride: out.storage.stride() as i32,
             x_stride: x.storage.stride() as i32,
-            has_silu: i32::from(conv.has_silu),
+            form: match conv.form {
+                ConvForm::Plain => 0,
+                ConvForm::Silu => 1,
+                ConvForm::Gated => 2,
+            },
+            has_bias: i32::from(conv.has_bias),
         };
         self.0[kernel].launch(device.chaining, [batch.tokens(), out.cols().div_ceil(512), 1], 128, 0, &params)
     }

@@ -8,7 +8,7 @@ use super::matrix::Vector;
 use super::params::params;
 use super::states::States;
 use super::storage::Tensor;
-use crate::{DeltaHeads, DeltaInputs};
+use crate::{DeltaHeads, DeltaInputs, ValueOrder};
 use base::error::Result;
 
 params! {
@@ -29,6 +29,7 @@ params! {
         key_heads: i32,
         value_heads: i32,
         value_dim: i32,
+        is_tiled: i32,
     }
 }
 
@@ -72,6 +73,7 @@ impl Kernels {
             key_heads: heads.keys as i32,
             value_heads: heads.values as i32,
             value_dim: heads.value_dim as i32,
+            is_tiled: i32::from(heads.order == ValueOrder::Tiled),
         };
         // Lanes of a warp that share a column, as the kernels have them.
         let split = if heads.key_dim > 32 { 2 } else { 1 };

@@ -6,7 +6,7 @@ use super::kernels::Kernel;
 use super::matrix::Vector;
 use super::params::params;
 use super::storage::Tensor;
-use crate::HeadGate;
+use crate::{GateOrder, HeadGate};
 use base::error::Result;
 
 params! {
@@ -18,6 +18,8 @@ params! {
         gate_stride: i32,
         heads: i32,
         head_dim: i32,
+        weight_len: i32,
+        is_gate_first: i32,
         eps: f32,
     }
 }
@@ -31,8 +33,7 @@ impl Kernels {
     }
 
     pub fn run(&self, device: &Device, x: &mut Tensor, gate: HeadGate<Tensor, Vector>) -> Result<()> {
-        let head_dim = gate.weight.numbers();
-        let heads = x.cols() / head_dim;
+        let heads = x.cols() / gate.head_dim;
         let params = GatedNormParams {
             x: x.storage.address(),
             gate: gate.gate.storage.address() + (gate.first * device.dtype.bytes()) as u64,
@@ -40,7 +41,9 @@ impl Kernels {
             x_stride: x.storage.stride() as i32,
             gate_stride: gate.gate.storage.stride() as i32,
             heads: heads as i32,
-            head_dim: head_dim as i32,
+            head_dim: gate.head_dim as i32,
+            weight_len: gate.weight.numbers() as i32,
+            is_gate_first: i32::from(gate.order == GateOrder::BeforeNorm),
             eps: gate.eps,
         };
         self.0.launch(device.chaining, [x.rows(), heads.div_ceil(4), 1], 128, 0, &params)

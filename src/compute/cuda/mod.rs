@@ -67,6 +67,7 @@ mod sample;
 mod sampling_extras;
 mod scale_logits;
 mod scaled_linear;
+mod selective_scan;
 mod settings;
 mod shared_plan;
 mod sigmoid_mul;
@@ -95,8 +96,8 @@ pub use team::Team;
 
 use super::{
     Activation, AddNorm, AttentionSpec, Backend, Defaults, DeltaHeads, DeltaInputs, DeviceMemory, HeadGate, HeadRows,
-    HostMatrix, HostVector, KvLayout, LayerInput, NextNorm, NormWeights, Part, QkNormRope, Recording, SharedPrefixes,
-    ShortConv, StateShape,
+    HostMatrix, HostVector, KvLayout, LayerInput, NextNorm, NormWeights, Part, QkNormRope, Recording, ScanHeads,
+    ScanInputs, SharedPrefixes, ShortConv, StateShape,
 };
 use crate::batch::{Batch, BatchLimits, BlockId, Sampled, StateSlot};
 use base::error::{Error, Result};
@@ -166,6 +167,7 @@ struct Recurrent {
     causal_conv: causal_conv::Kernels,
     gated_delta: gated_delta::Kernels,
     gated_norm: gated_norm::Kernels,
+    selective_scan: selective_scan::Kernels,
 }
 
 impl Recurrent {
@@ -175,6 +177,7 @@ impl Recurrent {
             causal_conv: causal_conv::Kernels::new(device)?,
             gated_delta: gated_delta::Kernels::new(device)?,
             gated_norm: gated_norm::Kernels::new(device)?,
+            selective_scan: selective_scan::Kernels::new(device)?,
         })
     }
 }
@@ -639,6 +642,19 @@ impl Backend for Cuda {
         device_batch: &DeviceBatch,
     ) {
         let kernels = &self.kernels.recurrent().gated_delta;
+        let result = kernels.run(&self.device, out, inputs, heads, states, device_batch);
+        self.remember(result);
+    }
+
+    fn selective_scan(
+        &mut self,
+        out: &mut Tensor,
+        inputs: ScanInputs<Tensor, Vector>,
+        heads: ScanHeads,
+        states: (&mut States, usize),
+        device_batch: &DeviceBatch,
+    ) {
+        let kernels = &self.kernels.recurrent().selective_scan;
         let result = kernels.run(&self.device, out, inputs, heads, states, device_batch);
         self.remember(result);
     }

@@ -1,7 +1,7 @@
 //! The gated delta rule along the tokens of each row (Yang, Kautz and Hatamizadeh, "Gated Delta Networks", 2024). For each value head, with the key head that
-//! it shares:
+//! it shares by its [`ValueOrder`](crate::ValueOrder):
 //!
-//! `q = q / sqrt(|q|^2 + 1e-6) / sqrt(key_dim)`, `k = k / sqrt(|k|^2 + 1e-6)`, `beta = sigmoid(b)`, `decay = exp(-exp(A_log) * softplus(a + dt_bias))`;
+//! `q = q / sqrt(|q|^2 + 1e-6) / sqrt(key_dim)`, `k = k / sqrt(|k|^2 + 1e-6)`, `beta = sigmoid(b)`, `decay = exp(-rate * softplus(a + dt_bias))` with `rate = exp(A_log)`;
 //! `S = decay * S`, `S += k (beta * (v - S^T k))^T`, `out = S^T q`. All in f32, and `S` is 0 at the beginning of a sequence.
 
 use crate::{Backend, DeltaHeads, DeltaInputs, Tensor};

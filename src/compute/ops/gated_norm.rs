@@ -1,4 +1,5 @@
-//! An RMS norm of each head, then a gate: `x[h] = x[h] / sqrt(mean(x[h]^2) + eps) * weight * silu(gate[h])`, with `silu(v) = v / (1 + exp(-v))`.
+//! An RMS norm of each head, with a gate before or after it: `x[h] = norm(x[h]) * weight * silu(gate[h])` or `x[h] = norm(x[h] * silu(gate[h])) * weight`,
+//! with `norm(v) = v / sqrt(mean(v^2) + eps)` and `silu(v) = v / (1 + exp(-v))`.
 
 use crate::{Backend, HeadGate, Tensor};
 
@@ -16,6 +17,7 @@ pub fn gated_norm<B: Backend>(
 ) {
     assert_eq!(x.rows(), gate.gate.rows());
     assert!(gate.first + x.cols() <= gate.gate.cols());
-    assert!(x.cols().is_multiple_of(B::vector_len(gate.weight)));
+    assert!(x.cols().is_multiple_of(gate.head_dim));
+    assert!([gate.head_dim, x.cols()].contains(&B::vector_len(gate.weight)));
     backend.gated_norm(x, gate);
 }

@@ -23,6 +23,7 @@ mod rope_and_attention;
 mod rope_and_cache;
 mod sample;
 mod scale_logits;
+mod selective_scan;
 mod sigmoid_mul;
 
 pub use activate_mul::activate_mul;
@@ -48,4 +49,5 @@ pub use rope_and_attention::rope_and_attention;
 pub use rope_and_cache::rope_and_cache;
 pub use sample::sample;
 pub use scale_logits::scale_logits;
+pub use selective_scan::selective_scan;
 pub use sigmoid_mul::sigmoid_mul;
