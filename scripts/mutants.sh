@@ -72,9 +72,19 @@ all_mutants() {
     mutant delta_gate_before_the_query src/model/attention.rs golden \
         '2 * head + kind' '2 * head + 1 - kind'
     mutant delta_of_the_next_key_head src/compute/cpu/gated_delta.rs ops_agree \
-        'let key_head = head / (heads.values / heads.keys);
-            let (scale' 'let key_head = head % heads.keys;
-            let (scale'
+        'let key_head = heads.key_head(head);
+            let (rate' 'let key_head = head % heads.keys;
+            let (rate'
+    mutant delta_tiled_as_grouped src/model/gguf/families.rs gguf \
+        'value_order: ValueOrder::Tiled' 'value_order: ValueOrder::Grouped'
+    mutant scan_gate_after_the_norm src/model/recurrent/state_space.rs golden \
+        'order: GateOrder::BeforeNorm' 'order: GateOrder::AfterNorm'
+    mutant scan_norm_over_all_groups src/model/recurrent/state_space.rs golden \
+        'head_dim: heads.head_width() / heads.groups' 'head_dim: heads.head_width()'
+    mutant scan_without_skip src/compute/cpu/selective_scan.rs ops_agree \
+        'lanes.mul(lanes.splat(self.skip), x)' 'lanes.splat(0.0)'
+    mutant short_conv_in_the_order_of_the_tensor src/model/recurrent/short_conv.rs golden \
+        'vec![rows(0), rows(2), rows(1)]' 'vec![rows(0), rows(1), rows(2)]'
     mutant delta_not_scaled_by_the_strength src/compute/cpu/gated_delta.rs ops_agree \
         'lanes.mul(lanes.splat(self.beta), difference)' 'difference'
     mutant delta_read_before_the_update src/compute/cpu/gated_delta.rs ops_agree \

@@ -6,9 +6,9 @@
 //! Where several ranks compute a model together, each has a decoder of its own.
 
 use crate::attention::{Attention, AttentionScratch, Context, PositionTables};
-use crate::gated_delta::{self, DeltaScratch, GatedDelta};
 use crate::mlp::{Mlp, MlpScratch};
 use crate::norm::{Norm, SublayerNorms};
+use crate::recurrent::{self, Recurrent, RecurrentScratch};
 use crate::shard::Sharding;
 use crate::spec::{DecoderSpec, FeedForward, HeadWeights, LayerSpec, Mixer, Order, StreamScale};
 use crate::stream::{Reader, Stream};
@@ -54,7 +54,7 @@ struct Layer<B: Backend> {
 /// What brings the tokens of a sequence together in a layer.
 enum MixerLayer<B: Backend> {
     Attention(Attention<B>),
-    GatedDelta(GatedDelta<B>),
+    Recurrent(Recurrent<B>),
 }
 
 /// What sequences keep between passes.
@@ -75,7 +75,7 @@ struct Head<B: Backend> {
 struct Activations<B: Backend> {
     stream: Stream<B>,
     attention: AttentionScratch<B>,
-    delta: DeltaScratch<B>,
+    recurrent: RecurrentScratch<B>,
     mlp: MlpScratch<B>,
     /// Normalized rows of the stream that are sampled, and then those that the host wants to read. `[samples + pooled_rows, hidden]`
     gathered: Tensor<B::Storage>,
@@ -119,9 +119,9 @@ impl<B: Backend> Decoder<B> {
             // Where its keys and values are, or its region of the recurrent state.
             let at = match &layer.mixer {
                 Mixer::Attention(_) => kv_layers.next().expect("one for each layer with attention"),
-                Mixer::GatedDelta(delta) => {
+                Mixer::Recurrent(recurrent) => {
                     let begin = state;
-                    state += gated_delta::state_numbers(delta, &sharding);
+                    state += recurrent::state_numbers(recurrent, &sharding, spec.hidden);
                     begin
                 }
             };
@@ -248,8 +248,9 @@ impl<B: Backend> Decoder<B> {
 
     fn layer(&mut self, backend: &mut B, memory: &mut SequenceMemory<B>, device_batch: &B::DeviceBatch, index: usize) {
         let (layer, sharding) = (&self.layers[index], &self.sharding);
-        let Activations { stream, attention: attention_scratch, delta: delta_scratch, mlp: mlp_scratch, .. } =
-            &mut self.activations;
+        let Activations {
+            stream, attention: attention_scratch, recurrent: recurrent_scratch, mlp: mlp_scratch, ..
+        } = &mut self.activations;
         let Layer { order, mixer_norms, mixer, feed_forward_norms, mlp, residual_scale, stream_scale } = layer;
 
         let read = if mixer_norms.before().is_some() { stream.normed() } else { stream.rows() };
@@ -258,8 +259,9 @@ impl<B: Backend> Decoder<B> {
                 let context = Context { cache: &mut memory.cache, tables: &self.tables, device_batch };
                 (attention.forward(backend, attention_scratch, context, read), attention.output())
             }
-            MixerLayer::GatedDelta(delta) => {
-                (delta.forward(backend, delta_scratch, &mut memory.states, device_batch, read), delta.output())
+            MixerLayer::Recurrent(recurrent) => {
+                let mixed = recurrent.forward(backend, recurrent_scratch, &mut memory.states, device_batch, read);
+                (mixed, recurrent.output())
             }
         };
         let next = match order {
@@ -353,8 +355,8 @@ impl<B: Backend> Layer<B> {
                 Mixer::Attention(attention) => {
                     MixerLayer::Attention(Attention::load(backend, attention, sharding, weights, [index, at], hidden)?)
                 }
-                Mixer::GatedDelta(delta) => {
-                    MixerLayer::GatedDelta(GatedDelta::load(backend, delta, sharding, weights, [index, at], hidden)?)
+                Mixer::Recurrent(recurrent) => {
+                    MixerLayer::Recurrent(Recurrent::load(backend, recurrent, sharding, weights, [index, at], hidden)?)
                 }
             },
             feed_forward_norms: norms(weights, &spec.feed_forward_norms, &names.feed_forward_norms)?,
@@ -372,7 +374,7 @@ impl<B: Backend> Layer<B> {
         // In parallel, both sublayers read the norm.
         let input = match &self.mixer {
             MixerLayer::Attention(attention) => attention.input(),
-            MixerLayer::GatedDelta(delta) => Some(delta.input()),
+            MixerLayer::Recurrent(recurrent) => Some(recurrent.input()),
         };
         let layer = input.filter(|_| self.order == Order::Sequential);
         Reader { norm: self.mixer_norms.before(), layer }
@@ -386,7 +388,7 @@ impl<B: Backend> Activations<B> {
         Ok(Activations {
             stream: Stream::new(backend, spec.hidden, sharding, limits.tokens)?,
             attention: AttentionScratch::new(backend, spec, sharding, limits.tokens)?,
-            delta: DeltaScratch::new(backend, spec, sharding, limits.tokens)?,
+            recurrent: RecurrentScratch::new(backend, spec, sharding, limits.tokens)?,
             mlp: MlpScratch::new(backend, spec, sharding, limits.tokens)?,
             gathered: backend.tensor(limits.rows + limits.pooled_rows(), spec.hidden)?,
             logits: backend.tensor(limits.rows, spec.vocab)?,
@@ -397,7 +399,7 @@ impl<B: Backend> Activations<B> {
     fn set_rows(&mut self, tokens: usize, samples: usize, pooled_rows: usize) {
         self.stream.set_rows(tokens);
         self.attention.set_rows(tokens);
-        self.delta.set_rows(tokens);
+        self.recurrent.set_rows(tokens);
         self.mlp.set_rows(tokens);
         self.gathered.set_rows(samples + pooled_rows);
         self.logits.set_rows(samples);
@@ -409,7 +411,7 @@ impl<B: Backend> Activations<B> {
 pub fn state_numbers(spec: &DecoderSpec, sharding: &Sharding) -> usize {
     let of_layer = |layer: &LayerSpec| match &layer.mixer {
         Mixer::Attention(_) => 0,
-        Mixer::GatedDelta(delta) => gated_delta::state_numbers(delta, sharding),
+        Mixer::Recurrent(layer) => recurrent::state_numbers(layer, sharding, spec.hidden),
     };
     spec.layers.iter().map(of_layer).sum()
 }

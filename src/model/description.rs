@@ -144,4 +144,6 @@ mod family_configs;
 #[cfg(test)]
 mod family_tests;
 #[cfg(test)]
+mod recurrent_tests;
+#[cfg(test)]
 mod tests;

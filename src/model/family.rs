@@ -100,8 +100,10 @@ impl Class {
     /// Where the tensors of a decoder of `family` are.
     pub fn layout(&self, family: &Family) -> Layout {
         match self {
-            Class::Decoder(_) => Layout { names: family.names, roots: ROOTS, ignored: IGNORED },
-            Class::Wrapper(wrapper) => Layout { names: family.names, roots: wrapper.roots, ignored: wrapper.ignored },
+            Class::Decoder(_) => Layout { names: family.names, roots: ROOTS, ignored: IGNORED, layers: None },
+            Class::Wrapper(wrapper) => {
+                Layout { names: family.names, roots: wrapper.roots, ignored: wrapper.ignored, layers: None }
+            }
         }
     }
 }

@@ -6,10 +6,10 @@
 use crate::quantization::{Awq, Compressed, Fp8, Gptq, Number, OnLoad, Quantization, Scheme, Strategy, TargetGroup};
 use crate::rope::{Ramp, Rope, RopeScaling, Temperature};
 use crate::spec::{
-    Bias, DecoderSpec, FeedForward, GatedDelta, GatedMlp, Head, HeadWeights, LayerSpec, Mixer, Norm, NormWeight, Order,
-    OutputGate, QkNorm, SelfAttention, StreamScale, SublayerNorms, Values,
+    Bias, DecoderSpec, FeedForward, GatedDelta, GatedMlp, GatedShortConv, Head, HeadWeights, LayerSpec, Mixer, Norm,
+    NormWeight, Order, OutputGate, QkNorm, Recurrent, SelfAttention, StateSpace, StreamScale, SublayerNorms, Values,
 };
-use compute::{Activation, AttentionSpec, DeltaHeads, NormKind, NormOrder, Pairing};
+use compute::{Activation, AttentionSpec, DeltaHeads, NormKind, NormOrder, Pairing, ScanHeads, ValueOrder};
 use std::fmt::Debug;
 
 /// The text of a decoder.
@@ -66,7 +66,9 @@ fn layer(layer: &LayerSpec) -> String {
     };
     let mixer = match mixer {
         Mixer::Attention(attention) => tuple("Attention", self_attention(attention)),
-        Mixer::GatedDelta(delta) => tuple("GatedDelta", gated_delta(delta)),
+        Mixer::Recurrent(Recurrent::GatedDelta(delta)) => tuple("GatedDelta", gated_delta(delta)),
+        Mixer::Recurrent(Recurrent::ShortConv(conv)) => tuple("ShortConv", short_conv(conv)),
+        Mixer::Recurrent(Recurrent::StateSpace(scan)) => tuple("StateSpace", state_space(scan)),
     };
     let FeedForward::Dense(mlp) = feed_forward;
     let mut fields = vec![
@@ -164,15 +166,40 @@ fn self_attention(attention: &SelfAttention) -> String {
 
 fn gated_delta(delta: &GatedDelta) -> String {
     let GatedDelta { heads, taps, norm_eps } = delta;
-    let DeltaHeads { keys, values, key_dim, value_dim } = heads;
+    let DeltaHeads { keys, values, order, key_dim, value_dim } = heads;
+    let mut fields = vec![
+        ("keys", value(keys)),
+        ("values", value(values)),
+        ("key_dim", value(key_dim)),
+        ("value_dim", value(value_dim)),
+        ("taps", value(taps)),
+        ("norm_eps", value(norm_eps)),
+    ];
+    match order {
+        ValueOrder::Grouped => (),
+        ValueOrder::Tiled => fields.push(("order", "Tiled".to_owned())),
+    }
+    record("GatedDelta", &fields)
+}
+
+fn short_conv(conv: &GatedShortConv) -> String {
+    let GatedShortConv { taps, bias: of_all } = conv;
+    record("GatedShortConv", &[("taps", value(taps)), ("bias", bias(*of_all))])
+}
+
+fn state_space(scan: &StateSpace) -> String {
+    let StateSpace { heads, taps, conv_bias, bias: of_projections, norm_eps } = scan;
+    let ScanHeads { heads, groups, head_dim, state_dim } = heads;
     record(
-        "GatedDelta",
+        "StateSpace",
         &[
-            ("keys", value(keys)),
-            ("values", value(values)),
-            ("key_dim", value(key_dim)),
-            ("value_dim", value(value_dim)),
+            ("heads", value(heads)),
+            ("groups", value(groups)),
+            ("head_dim", value(head_dim)),
+            ("state_dim", value(state_dim)),
             ("taps", value(taps)),
+            ("conv_bias", bias(*conv_bias)),
+            ("bias", bias(*of_projections)),
             ("norm_eps", value(norm_eps)),
         ],
     )

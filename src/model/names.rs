@@ -16,6 +16,10 @@ pub struct Names {
     pub attention: AttentionNames,
     /// The gated delta rule of a layer.
     pub delta: DeltaNames,
+    /// The gated short convolution of a layer.
+    pub short_conv: ConvNames,
+    /// The selective scan of a layer.
+    pub scan: ScanNames,
     /// The norms around the feed-forward part of a layer.
     pub feed_forward_norms: NormNames,
     /// The MLP of a layer.
@@ -75,8 +79,8 @@ pub struct DeltaNames {
     pub input: DeltaInputNames,
     /// The convolution.
     pub conv: &'static str,
-    /// The logarithm of the rates of decay, a tensor of this very name.
-    pub a_log: &'static str,
+    /// The rates of decay.
+    pub rates: RateNames,
     /// What is added to the inputs of the decays, a tensor of this very name.
     pub dt_bias: &'static str,
     /// Norm of the heads.
@@ -108,12 +112,69 @@ pub enum DeltaInputNames {
     },
 }
 
+/// How the rates of decay are stored: in a tensor of this very name.
+#[derive(Clone, Copy, Debug)]
+pub enum RateNames {
+    /// Their logarithms.
+    Logarithms(&'static str),
+    /// Less than zero.
+    Negative(&'static str),
+}
+
+/// The parts of a gated short convolution, behind the number of its layer. Empty where no model has one.
+#[derive(Clone, Copy, Debug)]
+pub struct ConvNames {
+    /// Projection to `b`, then `c`, then `x`.
+    pub input: &'static str,
+    /// The convolution.
+    pub conv: &'static str,
+    /// Projection back.
+    pub output: &'static str,
+}
+
+/// The parts of a selective scan, behind the number of its layer. Empty where no model has one.
+#[derive(Clone, Copy, Debug)]
+pub struct ScanNames {
+    /// Projection to the gates, then `x`, then `B`, then `C`, then the steps.
+    pub input: &'static str,
+    /// The convolution.
+    pub conv: &'static str,
+    /// The rates of decay.
+    pub rates: RateNames,
+    /// What is added to the steps, a tensor of this very name.
+    pub dt_bias: &'static str,
+    /// `D`, a tensor of this very name.
+    pub skip: &'static str,
+    /// Norm of the groups.
+    pub norm: &'static str,
+    /// Projection back.
+    pub output: &'static str,
+}
+
+impl ConvNames {
+    /// Of decoders without such layers.
+    pub const NONE: ConvNames = ConvNames { input: "", conv: "", output: "" };
+}
+
+impl ScanNames {
+    /// Of decoders without such layers.
+    pub const NONE: ScanNames = ScanNames {
+        input: "",
+        conv: "",
+        rates: RateNames::Logarithms(""),
+        dt_bias: "",
+        skip: "",
+        norm: "",
+        output: "",
+    };
+}
+
 impl DeltaNames {
     /// Of decoders without such layers.
     pub const NONE: DeltaNames = DeltaNames {
         input: DeltaInputNames::ByKeyHead { qkvz: "", ba: "" },
         conv: "",
-        a_log: "",
+        rates: RateNames::Logarithms(""),
         dt_bias: "",
         norm: "",
         output: "",
@@ -156,6 +217,8 @@ pub const LLAMA: Names = Names {
         key_norm: "self_attn.k_norm",
     },
     delta: DeltaNames::NONE,
+    short_conv: ConvNames::NONE,
+    scan: ScanNames::NONE,
     feed_forward_norms: NormNames { before: "post_attention_layernorm", after: "" },
     mlp: MlpNames {
         gate_up: GateUpNames::Separate { gate: "mlp.gate_proj", up: "mlp.up_proj" },
@@ -196,6 +259,8 @@ pub struct Layout {
     pub roots: &'static [Root],
     /// Beginnings of the names of tensors that are known and left aside: towers of other modalities, predictors of further tokens.
     pub ignored: &'static [&'static str],
+    /// Layers of the decoder, where the file has predictors of further tokens as layers behind them, which are left aside too.
+    pub layers: Option<usize>,
 }
 
 impl Names {

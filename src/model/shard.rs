@@ -68,6 +68,14 @@ impl Sharding {
     /// [`Error::Option`] where there are more ranks than query heads.
     pub fn new(spec: &DecoderSpec, rank: usize, ranks: usize, sums: Sums) -> Result<Sharding> {
         assert!(rank < ranks);
+        let groups = spec.layers.iter().filter_map(|layer| layer.mixer.scan_groups()).min();
+        if let Some(groups) = groups.filter(|&groups| ranks > groups) {
+            return Err(Error::Option {
+                field: "tensor_parallel_size",
+                value: format!("{ranks}, and the selective scans of the model have {groups} groups of heads"),
+                wanted: "at most the number of these groups",
+            });
+        }
         let heads = spec.layers.iter().map(|layer| layer.mixer.divisible_heads()).min().unwrap_or(1);
         let width = spec.layers.iter().map(|layer| layer.feed_forward.width()).min().unwrap_or(1);
         if ranks > heads || ranks > width.min(spec.hidden).min(spec.vocab) {
@@ -75,6 +83,13 @@ impl Sharding {
                 field: "tensor_parallel_size",
                 value: format!("{ranks}, and the model has {heads} query heads"),
                 wanted: "at most the number of query heads",
+            });
+        }
+        if ranks > 1 && sums == Sums::Reduced && spec.layers.iter().any(|layer| layer.mixer.has_tiled_values()) {
+            return Err(Error::Option {
+                field: "tensor_parallel_size",
+                value: format!("{ranks}, and the file has the value heads of a key head in turn"),
+                wanted: "1, or batch_invariant, or the model's folder instead of its GGUF file",
             });
         }
         Ok(Sharding { rank, ranks, sums, hidden: deal_units(spec.hidden, ranks), vocab: deal_units(spec.vocab, ranks) })

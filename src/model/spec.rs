@@ -9,7 +9,10 @@ use crate::rope::Rope;
 pub use crate::rope::Temperature;
 use base::error::{Error, Result};
 pub use compute::{Activation, NormKind, NormOrder};
-use compute::{AttentionSpec, DeltaHeads, KvFormat, KvHeads, KvLayout, ShortConv};
+use compute::{AttentionSpec, KvFormat, KvHeads, KvLayout, ValueOrder};
+pub use recurrent::{GatedDelta, GatedShortConv, Recurrent, StateSpace};
+
+mod recurrent;
 
 /// Heads wider than this are not computed: kernels keep a head in registers or on the stack.
 const HEAD_DIM_MAX: usize = 512;
@@ -110,20 +113,8 @@ pub enum NormWeight {
 pub enum Mixer {
     /// Softmax attention over a KV cache.
     Attention(SelfAttention),
-    /// A gated delta rule over a recurrent state.
-    GatedDelta(GatedDelta),
-}
-
-/// Linear attention by a gated delta rule: see [`gated_delta`](compute::ops::gated_delta). Queries, keys and values go through a short convolution with
-/// SiLU before, and what is read through a gated RMS norm of each head after.
-#[derive(Clone, Debug, PartialEq)]
-pub struct GatedDelta {
-    /// Sizes of heads.
-    pub heads: DeltaHeads,
-    /// Tokens that the convolution combines.
-    pub taps: usize,
-    /// Added to the mean of squares of a head.
-    pub norm_eps: f32,
+    /// A layer with a recurrent state.
+    Recurrent(Recurrent),
 }
 
 /// What works on each token alone.
@@ -264,8 +255,8 @@ impl DecoderSpec {
             assert!(rope.is_none_or(|rope| rope < self.ropes.len() && self.rope_head_dim(rope) == head_dim));
         }
         for layer in &self.layers {
-            if let Mixer::GatedDelta(delta) = &layer.mixer {
-                delta.check()?;
+            if let Mixer::Recurrent(recurrent) = &layer.mixer {
+                recurrent.check()?;
             }
         }
         let mut ropes = self.ropes.iter().enumerate();
@@ -299,8 +290,8 @@ impl DecoderSpec {
             }
             let attention = match &layer.mixer {
                 Mixer::Attention(attention) => attention,
-                Mixer::GatedDelta(delta) => {
-                    positive("rms_norm_eps or layer_norm_eps", delta.norm_eps)?;
+                Mixer::Recurrent(recurrent) => {
+                    recurrent.norm_eps().map_or(Ok(()), |eps| positive("rms_norm_eps or layer_norm_eps", eps))?;
                     continue;
                 }
             };
@@ -399,7 +390,7 @@ impl LayerSpec {
                 };
                 as_wide_as_queries * attention.query_width() + 2 * attention.kv_width()
             }
-            Mixer::GatedDelta(GatedDelta { heads, .. }) => heads.width() + 2 * heads.value_width() + 2 * heads.values,
+            Mixer::Recurrent(recurrent) => recurrent.rows(hidden),
         };
         hidden * (mixer + 3 * self.feed_forward.width())
     }
@@ -448,7 +439,25 @@ impl Mixer {
     pub fn attention(&self) -> Option<&SelfAttention> {
         match self {
             Mixer::Attention(attention) => Some(attention),
-            Mixer::GatedDelta(_) => None,
+            Mixer::Recurrent(_) => None,
+        }
+    }
+
+    /// Whether the columns of a rank in the projection back are not consecutive.
+    pub fn has_tiled_values(&self) -> bool {
+        match self {
+            Mixer::Recurrent(Recurrent::GatedDelta(delta)) => {
+                delta.heads.order == ValueOrder::Tiled && delta.heads.values > delta.heads.keys
+            }
+            Mixer::Attention(_) | Mixer::Recurrent(_) => false,
+        }
+    }
+
+    /// Groups of a selective scan.
+    pub fn scan_groups(&self) -> Option<usize> {
+        match self {
+            Mixer::Recurrent(Recurrent::StateSpace(scan)) => Some(scan.heads.groups),
+            Mixer::Attention(_) | Mixer::Recurrent(_) => None,
         }
     }
 
@@ -456,35 +465,7 @@ impl Mixer {
     pub fn divisible_heads(&self) -> usize {
         match self {
             Mixer::Attention(attention) => attention.scores.heads,
-            Mixer::GatedDelta(delta) => delta.heads.keys,
-        }
-    }
-}
-
-impl GatedDelta {
-    /// The convolution.
-    pub fn conv(&self) -> ShortConv {
-        ShortConv { taps: self.taps, has_silu: true }
-    }
-
-    /// Refuses sizes that no kernel has.
-    fn check(&self) -> Result<()> {
-        let refuse = |setting, value: usize, supported| {
-            Err(Error::UnsupportedModel { setting, value: value.to_string(), supported })
-        };
-        let DeltaHeads { keys, values, key_dim, value_dim } = self.heads;
-        match () {
-            () if !values.is_multiple_of(keys) => {
-                refuse("linear_num_value_heads", values, "a multiple of linear_num_key_heads")
-            }
-            () if !DeltaHeads::KEY_DIMS.contains(&key_dim) => {
-                refuse("linear_key_head_dim", key_dim, "16, 32, 64 or 128")
-            }
-            () if !value_dim.is_multiple_of(16) || value_dim > 256 => {
-                refuse("linear_value_head_dim", value_dim, "a multiple of 16 up to 256")
-            }
-            () if !(2..=4).contains(&self.taps) => refuse("linear_conv_kernel_dim", self.taps, "2, 3 or 4"),
-            () => Ok(()),
+            Mixer::Recurrent(recurrent) => recurrent.divisible_heads(),
         }
     }
 }

@@ -76,6 +76,16 @@ impl Standard {
         self
     }
 
+    /// The same, with norms that add this to the mean of squares.
+    pub fn with_norm_eps(self, eps: f32) -> Standard {
+        Standard { norm: Norm { eps, ..self.norm }, ..self }
+    }
+
+    /// The same, with a head that is the embedding table or a matrix of its own.
+    pub fn with_head(self, head: HeadWeights) -> Standard {
+        Standard { head, ..self }
+    }
+
     /// The same, with norms whose weights are stored less one.
     pub fn with_norms_plus_one(self) -> Standard {
         Standard { norm: Norm { weight: NormWeight::PlusOne, ..self.norm }, ..self }
@@ -307,6 +317,29 @@ pub fn activation(fields: Fields, name: &'static str) -> Result<Activation> {
             supported: "silu or gelu_pytorch_tanh",
         }),
     }
+}
+
+/// Which layers are recurrent, by `layer_types`: those of a type of `recurrent`, where the others have one of `attention`. `None` where the config does not say.
+///
+/// # Errors
+///
+/// [`Error::ModelFile`] for a list of another length, [`Error::UnsupportedModel`] for another type of layer.
+pub fn recurrent_layers(
+    fields: Fields,
+    layers: usize,
+    (recurrent, attention): (&[&str], &[&str]),
+    supported: &'static str,
+) -> Result<Option<Vec<bool>>> {
+    let Some(value) = fields.get("layer_types") else { return Ok(None) };
+    let types = value.as_array().filter(|types| types.len() == layers).ok_or_else(|| {
+        fields.refuse(format!("layer_types must be a list with an entry for each of the {layers} layers"))
+    })?;
+    let is_recurrent = |kind: &Value| match kind.as_str() {
+        Some(kind) if recurrent.contains(&kind) => Ok(true),
+        Some(kind) if attention.contains(&kind) => Ok(false),
+        _ => Err(Error::UnsupportedModel { setting: "layer_types", value: Fields::shown(kind), supported }),
+    };
+    types.iter().map(is_recurrent).collect::<Result<_>>().map(Some)
 }
 
 /// Which layers have a window, by `layer_types`.

@@ -32,9 +32,11 @@ impl WeightPart {
             DeltaInputNames::Separate { qkv, gate, b, a } => [qkv, gate, b, a, names.delta.output].contains(&part),
             DeltaInputNames::ByKeyHead { qkvz, ba } => [qkvz, ba, names.delta.output].contains(&part),
         };
+        let (conv, scan) = (&names.short_conv, &names.scan);
+        let in_recurrent = |part: &str| [conv.input, conv.output, scan.input, scan.output].contains(&part);
         let in_layer = name.strip_prefix(names.layers).and_then(|rest| rest.split_once('.'));
         match in_layer {
-            Some((_, part)) if in_attention(part) || in_delta(part) => WeightPart::Attention,
+            Some((_, part)) if in_attention(part) || in_delta(part) || in_recurrent(part) => WeightPart::Attention,
             Some(_) => WeightPart::FeedForward,
             None if name == names.head => WeightPart::Head,
             None => WeightPart::Embedding,

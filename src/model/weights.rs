@@ -5,13 +5,13 @@
 
 use crate::fields::Fields;
 use crate::identity;
-use crate::names::{Layout, Names, Root};
+use crate::names::{Layout, Names, RateNames, Root};
 use crate::quantization::{self, Coded, Module, OnLoad, Quantization};
 use crate::spec::DecoderSpec;
 use crate::weight_summary::{WeightPart, WeightSummary};
 use base::error::{Error, Result};
 use base::log::{self, Level};
-use compute::{HostMatrix, HostVector};
+use compute::{HostMatrix, HostVector, ShortConv};
 use formats::source::{Source, SourceFile, Tensor, TensorType, Tensors};
 use formats::{Coding, DType};
 use os::{HostBytes, Loading};
@@ -308,30 +308,58 @@ impl Weights {
         self.small(self.full_name(name, "bias"), len, parts)
     }
 
-    /// Parts of the parameter `name`, whose tensor has this very name, `[len]`, in the type it is stored in.
-    pub fn parameter(&mut self, name: &str, len: usize, parts: &[Range<usize>]) -> Result<Vec<HostVector>> {
-        self.small(self.module(name), len, parts)
+    /// Parts of the parameter `name`, whose tensor has this very name, `[len]`.
+    pub fn parameter(&mut self, name: &str, len: usize, parts: &[Range<usize>]) -> Result<Vec<f32>> {
+        // llama.cpp writes some as a matrix of one column.
+        let parts = self.small_of(self.module(name), &[&[len], &[len, 1]], parts)?;
+        Ok(parts.iter().flat_map(HostVector::to_f32).collect())
     }
 
-    /// The weights of the depthwise convolution `name` over `cols` columns. `[cols, taps]`
-    pub fn short_conv(&mut self, name: &str, cols: usize, taps: usize) -> Result<Vec<f32>> {
-        let name = self.full_name(name, "weight");
-        let (bytes, coding) = self.take(name.clone(), &[cols, 1, taps])?;
-        if !coding.is_plain() {
-            let found = format!("{coding}, which only matrices may have");
-            return Err(Error::TensorDtype { name, found });
+    /// Parts of the rates of decay of the `len` heads of a layer.
+    pub fn rates(&mut self, layer: usize, names: RateNames, len: usize, parts: &[Range<usize>]) -> Result<Vec<f32>> {
+        let (name, rate): (_, fn(f32) -> f32) = match names {
+            RateNames::Logarithms(name) => (name, f32::exp),
+            RateNames::Negative(name) => (name, |rate| -rate),
+        };
+        let name = self.names().in_layer(layer, name);
+        Ok(self.parameter(&name, len, parts)?.into_iter().map(rate).collect())
+    }
+
+    /// The weights `part` of the norm `name` of `groups` groups, `[len]` all together.
+    pub fn norm_of_groups(&mut self, name: &str, [groups, len]: [usize; 2], part: Range<usize>) -> Result<HostVector> {
+        let shapes: [&[usize]; 2] = [&[len], &[groups, len / groups]];
+        Ok(self.small_of(self.full_name(name, "weight"), &shapes, &[part])?.remove(0))
+    }
+
+    /// The weights of the depthwise convolution `name` over `cols` columns, of which `own` are kept, and its biases behind them if it has any.
+    /// `[taps, own columns]`, `[own columns]`
+    pub fn short_conv(&mut self, name: &str, cols: usize, conv: ShortConv, own: &[Range<usize>]) -> Result<Vec<f32>> {
+        let (taps, len) = (conv.taps, cols * conv.taps);
+        let shapes: [&[usize]; 2] = [&[cols, 1, taps], &[cols, taps]];
+        let all = 0..len;
+        let weight = self.small_of(self.full_name(name, "weight"), &shapes, std::slice::from_ref(&all))?[0].to_f32();
+        let columns: Vec<usize> = own.iter().cloned().flatten().collect();
+        let of_taps = (0..taps).flat_map(|tap| columns.iter().map(move |column| column * taps + tap));
+        let mut kept: Vec<f32> = of_taps.map(|at| weight[at]).collect();
+        if conv.has_bias {
+            kept.extend(self.bias(name, cols, own)?.iter().flat_map(HostVector::to_f32));
         }
-        self.bytes += (cols * taps * size_of::<f32>()) as u64;
-        Ok(HostVector::new(bytes, coding, cols * taps).to_f32())
+        Ok(kept)
     }
 
     fn small(&mut self, name: String, len: usize, parts: &[Range<usize>]) -> Result<Vec<HostVector>> {
-        let (bytes, coding) = self.take(name.clone(), &[len])?;
+        self.small_of(name, &[&[len]], parts)
+    }
+
+    /// Parts of a small tensor, which may have any of these shapes.
+    fn small_of(&mut self, name: String, shapes: &[&[usize]], parts: &[Range<usize>]) -> Result<Vec<HostVector>> {
+        let found = self.tensors.get(&name).and_then(|tensor| shapes.iter().find(|&&shape| tensor.shape == shape));
+        let (bytes, coding) = self.take(name.clone(), found.unwrap_or(&shapes[0]))?;
         if !coding.is_plain() {
             let found = format!("{coding}, which only matrices may have");
             return Err(Error::TensorDtype { name, found });
         }
-        let whole = HostVector::new(bytes, coding, len);
+        let whole = HostVector::new(bytes, coding, shapes[0].iter().product());
         self.bytes += parts.iter().map(|part| part.len() * size_of::<f32>()).sum::<usize>() as u64;
         Ok(parts.iter().map(|part| whole.part(part.clone())).collect())
     }
@@ -392,8 +420,16 @@ impl Weights {
         name.ends_with("rotary_emb.inv_freq")
             || name == self.full_name(self.layout.names.head, "weight")
             || self.layout.ignored.iter().any(|beginning| name.starts_with(beginning))
+            || self.is_behind_the_layers(name)
             || self.leaves_aside(name)
             || self.is_bias_of_nothing(name)
+    }
+
+    /// Whether a tensor is of a layer behind those of the decoder.
+    fn is_behind_the_layers(&self, name: &str) -> bool {
+        let number = name.strip_prefix(self.root.body).and_then(|name| name.strip_prefix(self.layout.names.layers));
+        let number = number.and_then(|rest| rest.split_once('.')).and_then(|(number, _)| number.parse::<usize>().ok());
+        number.zip(self.layout.layers).is_some_and(|(number, layers)| number >= layers)
     }
 
     fn leaves_aside(&self, name: &str) -> bool {

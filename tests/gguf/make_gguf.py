@@ -94,6 +94,13 @@ CASES = {
     "gemma4-f32": ("gemma4-f32-keys-are-values", dict(text_config=GEMMA4), {}),
     # The conversion asks for the field of another class.
     "gemma4-bf16": ("gemma4_unified-bf16-head512", dict(text_config=dict(moe_intermediate_size=None)), {}),
+    # The conversion wants a predictor of further tokens, which the folder lacks: the file says so of a layer that it has not.
+    "qwen3_5-f32": ("qwen3_5-f32", dict(mtp_num_hidden_layers=1), {}),
+    "qwen3_5-bf16": ("qwen3_5-bf16-wrapped", dict(text_config=dict(mtp_num_hidden_layers=1)), {}),
+    "lfm2-f32": ("lfm2-f32", {}, {}),
+    # It knows layers with attention by another name than this version of transformers.
+    "granitemoehybrid-f32-mamba": ("granitemoehybrid-f32-mamba", dict(layer_types=["mamba", "attention", "mamba", "mamba"]), {}),
+    "granitemoehybrid-bf16-mamba": ("granitemoehybrid-bf16-mamba", dict(layer_types=["mamba", "attention", "mamba"]), {}),
 }
 
 TYPES = {"float32": "ALL_F32", "float16": "MOSTLY_F16", "bfloat16": "MOSTLY_BF16"}
@@ -128,6 +135,24 @@ def permuted(weight, heads):
     return weight.reshape(heads, 2, weight.shape[0] // heads // 2, *weight.shape[1:]).swapaxes(1, 2).reshape(weight.shape)
 
 
+def tiled(weight, keys, size, first=0):
+    """The value heads from row `first` on, each first one of a key head before each second one."""
+    heads = weight[first:]
+    heads = heads.reshape(keys, heads.shape[0] // keys // size, size, *weight.shape[1:])
+    return torch.cat([weight[:first], heads.swapaxes(0, 1).reshape(weight[first:].shape)])
+
+
+def reordered(tensor, config):
+    """A tensor of a gated delta rule in the orders that the conversion may write, each with its name."""
+    keys, size = config["linear_num_key_heads"], config["linear_value_head_dim"]
+    values = config["linear_num_value_heads"]
+    for first, size_of_head in [(tensor.shape[0] - values * size, size), (0, 1)]:
+        if first >= 0 and (tensor.shape[0] - first) % (values * size_of_head) == 0:
+            yield f"tiled {first} {keys} {size_of_head}", tiled(tensor, keys, size_of_head, first)
+    if tensor.ndim == 2 and tensor.shape[1] == values * size:
+        yield f"tiled columns {keys} {size}", tiled(tensor.T, keys, size).T
+
+
 def number_bytes(tensor, kind):
     """What a tensor is in the file."""
     to = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}[kind]
@@ -146,11 +171,15 @@ def recipe(name, data, kind, state, config):
             for count in heads:
                 if tensor.shape[0] % (2 * count) == 0 and number_bytes(permuted(tensor, count), kind) == data:
                     return dict(rows=[[source, f"permuted {count}"]])
+            if ".linear_attn." in source:
+                for order, other in reordered(tensor, config):
+                    if number_bytes(other, kind) == data:
+                        return dict(rows=[[source, order]])
         if tensor.shape[0] % 2 == 0 and tensor.numel() * {"F32": 2, "F16": 1, "BF16": 1}[kind] == len(data):
             for half, part in enumerate(tensor.chunk(2)):
                 if number_bytes(part, kind) == data:
                     return dict(rows=[[source, ["first half", "second half"][half]]])
-    if ".attn_qkv." in name:
+    if ".attn_qkv." in name and "linear_num_key_heads" not in config:
         layer, ending = name.split(".")[1], name.split(".")[-1]
         parts = []
         for part, count in zip("qkv", [heads[0], heads[1], 0]):

@@ -87,6 +87,31 @@ fn part_of(weights: &BTreeMap<String, Matrix>, part: &Value) -> Vec<f32> {
         "plus one" => numbers.iter().map(|number| number + 1.0).collect(),
         "first half" => numbers[..numbers.len() / 2].to_vec(),
         "second half" => numbers[numbers.len() / 2..].to_vec(),
+        // The value heads of one key head, one from each in turn.
+        tiled if tiled.starts_with("tiled") => {
+            let mut words = tiled.split(' ').skip(1);
+            let mut number = |word: &str| word.parse::<usize>().unwrap();
+            let first = words.next().unwrap();
+            let [keys, size] = [words.next().unwrap(), words.next().unwrap()].map(&mut number);
+            let source = |head_rows: usize, first: usize, row: usize| match row.checked_sub(first) {
+                None => row,
+                Some(row) => {
+                    let (head, group) = (row / size, head_rows / size / keys);
+                    first + (head % keys * group + head / keys) * size + row % size
+                }
+            };
+            match first {
+                "columns" => {
+                    let row = |row: usize| (0..cols).map(move |col| row * cols + source(cols, 0, col));
+                    (0..*rows).flat_map(row).map(|at| numbers[at]).collect()
+                }
+                first => {
+                    let first = number(first);
+                    let row = |row: usize| &numbers[source(rows - first, first, row) * cols..][..cols];
+                    (0..*rows).flat_map(row).copied().collect()
+                }
+            }
+        }
         // Row `i` of the first half of a head, then row `i` of its second half.
         permuted => {
             let head = rows / permuted.strip_prefix("permuted ").unwrap().parse::<usize>().unwrap();

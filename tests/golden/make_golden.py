@@ -312,6 +312,9 @@ DELTA = dict(
         rope_type="default", rope_theta=20000.0, partial_rotary_factor=0.25, mrope_section=[2, 1, 1], mrope_interleaved=True,
     ),
 )
+C = "conv"
+NO_RMS = {name: value for name, value in SMALL.items() if name != "rms_norm_eps"}
+MAMBA = dict(mamba_d_state=16, mamba_expand=2)
 QWEN_3_5_VISION = dict(QWEN_VISION, num_position_embeddings=16)
 
 FAMILIES = {
@@ -560,6 +563,44 @@ FAMILIES = {
         ),
         dict(seed=2101, absent=["text_config.layer_types"]),
     ),
+    # Short convolutions with biases and without, a width that the config adjusts, and one that it gives.
+    "lfm2-f32": (
+        "lfm2",
+        "float32",
+        dict(
+            NO_RMS, num_hidden_layers=5, layer_types=[C, F, C, C, F], norm_eps=3e-4, intermediate_size=65, block_multiple_of=8,
+            tie_word_embeddings=False, rope_parameters=plain(20000.0),
+        ),
+        dict(seed=2200),
+    ),
+    "lfm2-bf16-biased": (
+        "lfm2",
+        "bfloat16",
+        dict(
+            NO_RMS, hidden_size=64, layer_types=[C, C, F, C], norm_eps=1e-5, conv_bias=True, conv_L_cache=4, block_auto_adjust_ff_dim=False,
+            tie_word_embeddings=True, rope_parameters=plain(20000.0),
+        ),
+        dict(seed=2201),
+    ),
+    # Mamba-2 in two groups, and in one with other biases.
+    "granitemoehybrid-f32-mamba": (
+        "granitemoehybrid",
+        "float32",
+        dict(
+            SHARED | MAMBA, shared_intermediate_size=40, num_local_experts=0, num_hidden_layers=4, layer_types=[L, F, L, L],
+            mamba_n_heads=4, mamba_n_groups=2, mamba_d_head=32,
+        ) | GRANITE,
+        dict(seed=2202, absent=["time_step_limit"]),
+    ),
+    "granitemoehybrid-bf16-mamba": (
+        "granitemoehybrid",
+        "bfloat16",
+        dict(
+            SHARED | MAMBA, shared_intermediate_size=56, num_local_experts=0, num_hidden_layers=3, layer_types=["mamba", "attention", "mamba"],
+            mamba_n_heads=8, mamba_n_groups=1, mamba_conv_bias=False, mamba_proj_bias=True, tie_word_embeddings=True,
+        ) | GRANITE,
+        dict(seed=2203, absent=["time_step_limit"]),
+    ),
     # A window does not say whether a layer rotates.
     "muse_glimmer-f32": (
         "muse_glimmer",
@@ -628,6 +669,11 @@ FAMILIES = {
 }
 
 
+QK_NORMS = tuple(
+    f"{name}.weight" for name in ["q_norm", "k_norm", "query_layernorm", "key_layernorm", "q_layernorm", "k_layernorm"]
+)
+
+
 def class_of(config):
     """The class that generates text."""
     if hasattr(config, "text_config"):
@@ -656,7 +702,7 @@ def weights(config, generator):
         # Sharper attention would magnify the rounding of keys beyond what trained models show: hence 0.7 and 0.8.
         if "vision" in name or "visual" in name or "multi_modal" in name:
             state[name] = noise
-        elif name.endswith(("q_norm.weight", "k_norm.weight", "query_layernorm.weight", "key_layernorm.weight")):
+        elif name.endswith(QK_NORMS):
             state[name] = 0.7 + 0.2 * noise - one_less
             if is_gemma4:
                 # Nothing else divides scores by the root of the size of a head.
@@ -680,7 +726,11 @@ def weights(config, generator):
             state[name] = noise
         elif name.endswith("dt_bias"):
             state[name] = noise
-        elif name.endswith("conv1d.weight"):
+        elif name.endswith("mamba.D"):
+            state[name] = 1 + 0.5 * noise
+        elif name.endswith((".w1.weight", ".w2.weight", ".w3.weight")):
+            state[name] = 1.2 * noise / shape[1] ** 0.5
+        elif name.endswith(("conv1d.weight", "conv.conv.weight")):
             state[name] = 0.6 * noise
         elif name.endswith(("in_proj_a.weight", "in_proj_b.weight")):
             state[name] = 1.5 * noise / shape[1] ** 0.5

@@ -33,10 +33,14 @@ const CASES: &[&str] = &[
     "glm4-f32",
     "granite-f16-tied",
     "granite-f32",
+    "granitemoehybrid-bf16-mamba",
     "granitemoehybrid-bf16-no-rope",
     "granitemoehybrid-f32",
+    "granitemoehybrid-f32-mamba",
     "hunyuan-bf16-alpha",
     "hunyuan-f32",
+    "lfm2-bf16-biased",
+    "lfm2-f32",
     "llama-bf16-head80-gqa1",
     "llama-bf16-llama3-tied",
     "llama-bf16-sharded-gqa8",
@@ -99,6 +103,8 @@ fn limit(name: &str, isa: Isa) -> f32 {
         // and 0.11 of transformers' own logits in bf16.
         (DType::F32, _) if name.starts_with("qwen3_5") => 5e-5,
         (DType::Bf16, isa) if name.starts_with("qwen3_5") && isa.rounds_activations() => 6e-2,
+        // The same of a selective scan: 5.1e-2 was measured, and 6.3e-2 of transformers' own.
+        (DType::Bf16, isa) if name.ends_with("bf16-mamba") && isa.rounds_activations() => 8e-2,
         (DType::F32, _) => 1e-5,
         (DType::F16, _) => 2e-3,
         // Instructions that multiply bf16 round activations too: 1.5e-2 was measured, where the others stay below 6e-3.

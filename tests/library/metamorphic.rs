@@ -22,6 +22,8 @@ const MODELS: &[&str] = &[
     "gemma4-f32-keys-are-values",
     "muse_glimmer-f32",
     "qwen3_5-f32",
+    "lfm2-f32",
+    "granitemoehybrid-f32-mamba",
 ];
 const TOKENS: usize = 12;
 

@@ -49,7 +49,7 @@ fn weights(names: &'static Names) -> Weights {
     let source = Source::open(Path::new(MODEL)).unwrap();
     let roots = &[Root { body: "model.", head: "" }];
     let reading = Reading { dtype: None, loading: Loading::Map, free_bytes: u64::MAX, on_load: OnLoad::None };
-    Weights::open(&source, Layout { names, roots, ignored: &[] }, None, reading).unwrap()
+    Weights::open(&source, Layout { names, roots, ignored: &[], layers: None }, None, reading).unwrap()
 }
 
 /// Logits of one token at the beginning of a sequence.

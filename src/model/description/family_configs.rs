@@ -160,6 +160,37 @@ pub fn configs() -> Vec<(&'static str, Value)> {
             }),
         ),
         (
+            "granite-4.0-h-1b",
+            json!({
+                "architectures": ["GraniteMoeHybridForCausalLM"], "attention_bias": false,
+                "attention_multiplier": 0.0078125, "embedding_multiplier": 12, "eos_token_id": 100257,
+                "hidden_act": "silu", "hidden_size": 1536, "intermediate_size": 4096,
+                "layer_types": ((0..40).map(|layer| if [5, 15].contains(&layer) { "attention" } else { "mamba" }).collect::<Vec<_>>()),
+                "logits_scaling": 6, "mamba_chunk_size": 256, "mamba_conv_bias": true, "mamba_d_conv": 4,
+                "mamba_d_head": 64, "mamba_d_state": 128, "mamba_expand": 2, "mamba_n_groups": 1, "mamba_n_heads": 48,
+                "mamba_proj_bias": false, "max_position_embeddings": 131072, "model_type": "granitemoehybrid",
+                "num_attention_heads": 12, "num_experts_per_tok": 0, "num_hidden_layers": 40, "num_key_value_heads": 4,
+                "num_local_experts": 0, "position_embedding_type": "nope", "residual_multiplier": 0.22,
+                "rms_norm_eps": 1e-05, "rope_scaling": null, "rope_theta": 10000, "shared_intermediate_size": 4096,
+                "tie_word_embeddings": true, "torch_dtype": "bfloat16", "vocab_size": 100352
+            }),
+        ),
+        (
+            "LFM2-1.2B",
+            json!({
+                "architectures": ["Lfm2ForCausalLM"], "block_auto_adjust_ff_dim": true, "block_dim": 2048,
+                "block_ff_dim": 12288, "block_ffn_dim_multiplier": 1.0, "block_mlp_init_scale": 1.0,
+                "block_multiple_of": 256, "block_norm_eps": 1e-05, "block_out_init_scale": 1.0,
+                "block_use_swiglu": true, "block_use_xavier_init": true, "bos_token_id": 1, "conv_L_cache": 3,
+                "conv_bias": false, "conv_dim": 2048, "conv_dim_out": 2048, "conv_use_xavier_init": true,
+                "eos_token_id": 7, "full_attn_idxs": [2, 5, 8, 10, 12, 14], "hidden_size": 2048,
+                "max_position_embeddings": 128000, "model_type": "lfm2", "norm_eps": 1e-05, "num_attention_heads": 32,
+                "num_heads": 32, "num_hidden_layers": 16, "num_key_value_heads": 8, "pad_token_id": 0,
+                "rope_theta": 1000000.0, "torch_dtype": "bfloat16", "use_cache": true, "use_pos_enc": true,
+                "vocab_size": 65536
+            }),
+        ),
+        (
             "Seed-OSS-36B",
             json!({
                 "architectures": ["SeedOssForCausalLM"], "attention_bias": true, "attention_dropout": 0.1,

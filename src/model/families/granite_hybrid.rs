@@ -1,59 +1,112 @@
-//! Granite 4, dense: as Granite 3, with a fused projection into the MLP, and without a rotary embedding unless the config says "rope". Models of
-//! this class with recurrent layers or experts are not read.
+//! Granite 4, dense: as Granite 3, with a fused projection into the MLP, without a rotary embedding unless the config says "rope", and with Mamba-2 in
+//! place of attention in the layers that say so. Models of this class with experts are not read.
 
 use super::{Family, granite};
 use crate::fields::Fields;
-use crate::names::{GateUpNames, LLAMA, MlpNames, Names};
-use crate::spec::{Bias, DecoderSpec, GatedMlp};
-use crate::standard::Standard;
+use crate::names::{GateUpNames, LLAMA, MlpNames, Names, RateNames, ScanNames};
+use crate::spec::{Bias, DecoderSpec, GatedMlp, Mixer, Recurrent, StateSpace};
+use crate::standard::{self, Standard};
 use base::error::{Error, Result};
-use serde_json::Value;
+use base::limits;
+use compute::ScanHeads;
+use serde_json::{Value, json};
 
 pub const FAMILY: Family = Family {
-    models: "Granite 4, dense",
+    models: "Granite 4 and Granite 4 H, dense",
     classes: &["GraniteMoeHybridForCausalLM"],
     model_type: "granitemoehybrid",
-    defaults: granite::factors,
+    defaults,
     ignores: IGNORES,
-    names: &Names {
-        mlp: MlpNames { gate_up: GateUpNames::Fused("shared_mlp.input_linear"), down: "shared_mlp.output_linear" },
-        ..LLAMA
-    },
+    names: &NAMES,
     spec,
 };
 
-/// Fields of recurrent layers and of experts, and of training.
-const IGNORES: &[&str] = &[
-    "num_experts_per_tok",
-    "mamba_chunk_size",
-    "mamba_conv_bias",
-    "mamba_d_conv",
-    "mamba_d_head",
-    "mamba_d_state",
-    "mamba_expand",
-    "mamba_n_groups",
-    "mamba_n_heads",
-    "mamba_proj_bias",
-    "time_step_limit",
-    "init_method",
-    "normalization_function",
-];
+const NAMES: Names = Names {
+    mlp: MlpNames { gate_up: GateUpNames::Fused("shared_mlp.input_linear"), down: "shared_mlp.output_linear" },
+    scan: ScanNames {
+        input: "mamba.in_proj",
+        conv: "mamba.conv1d",
+        rates: RateNames::Logarithms("mamba.A_log"),
+        dt_bias: "mamba.dt_bias",
+        skip: "mamba.D",
+        norm: "mamba.norm",
+        output: "mamba.out_proj",
+    },
+    ..LLAMA
+};
+
+/// Fields of experts, of chunks whose sums are the same in one piece, and of training.
+const IGNORES: &[&str] = &["num_experts_per_tok", "mamba_chunk_size", "init_method", "normalization_function"];
+
+fn defaults() -> Value {
+    let mut fields = json!({
+        "mamba_n_heads": 128, "mamba_n_groups": 1, "mamba_d_state": 256, "mamba_d_conv": 4, "mamba_expand": 2,
+        "mamba_conv_bias": true
+    });
+    let factors = granite::factors();
+    let all = fields.as_object_mut().zip(factors.as_object());
+    all.into_iter().for_each(|(fields, factors)| fields.extend(factors.clone()));
+    fields
+}
 
 fn spec(fields: Fields) -> Result<DecoderSpec> {
     let standard = Standard::read(fields)?;
-    let is_attention = |kind: &Value| ["attention", "full_attention"].map(Some).contains(&kind.as_str());
-    let types = fields.get("layer_types").and_then(Value::as_array).filter(|types| types.len() == standard.layers);
-    let has_experts = fields.get("num_local_experts").and_then(Value::as_u64) != Some(0);
-    for (setting, is_other, supported) in [
-        ("num_local_experts", has_experts, "0"),
-        ("layer_types", !types.is_some_and(|types| types.iter().all(is_attention)), "attention for every layer"),
-    ] {
-        if is_other {
-            let value = fields.get(setting).map_or("absent".into(), Fields::shown);
-            return Err(Error::UnsupportedModel { setting, value, supported });
-        }
+    if fields.get("num_local_experts").and_then(Value::as_u64) != Some(0) {
+        let value = fields.get("num_local_experts").map_or("absent".into(), Fields::shown);
+        return Err(Error::UnsupportedModel { setting: "num_local_experts", value, supported: "0" });
     }
+    let types: (&[_], &[_]) = (&["mamba", "linear_attention"], &["attention", "full_attention"]);
+    let recurrent = standard::recurrent_layers(fields, standard.layers, types, "attention or mamba")?;
+    let recurrent = recurrent.unwrap_or(vec![true; standard.layers]);
     let rope = (fields.text("position_embedding_type")? == Some("rope")).then_some(0);
     let mlp = GatedMlp { width: fields.count("shared_intermediate_size")?, ..standard.mlp(Bias::None) };
-    granite::decoder(fields, standard, mlp, rope)
+    let scan = state_space(fields, &standard)?;
+    let mut decoder = granite::decoder(fields, standard, mlp, rope)?;
+    for (layer, _) in decoder.layers.iter_mut().zip(recurrent).filter(|(_, is_recurrent)| *is_recurrent) {
+        layer.mixer = Mixer::Recurrent(Recurrent::StateSpace(scan.clone()));
+    }
+    Ok(decoder)
+}
+
+/// Mamba-2, whose fields a model without it may have or not.
+fn state_space(fields: Fields, standard: &Standard) -> Result<StateSpace> {
+    refuse_time_steps(fields)?;
+    let width = fields.count("mamba_expand")? * standard.hidden;
+    let heads = fields.count_up_to("mamba_n_heads", limits::HEADS)?;
+    // "auto" stands for what the other fields say.
+    let head_dim = match fields.get("mamba_d_head").filter(|value| !value.is_string()) {
+        Some(_) => fields.count("mamba_d_head")?,
+        None => width / heads,
+    };
+    if heads * head_dim != width {
+        return Err(fields.refuse(format!(
+            "mamba_n_heads is {heads} and mamba_d_head is {head_dim}, but together they must be mamba_expand * hidden_size, {width}"
+        )));
+    }
+    let groups = fields.count_up_to("mamba_n_groups", limits::HEADS)?;
+    Ok(StateSpace {
+        heads: ScanHeads { heads, groups, head_dim, state_dim: fields.count("mamba_d_state")? },
+        taps: fields.count("mamba_d_conv")?,
+        conv_bias: fields.bias("mamba_conv_bias")?,
+        bias: fields.bias("mamba_proj_bias")?,
+        norm_eps: standard.norm.eps,
+    })
+}
+
+/// Refuses limits of the time step that are not those of all published models, nothing below and nothing above.
+fn refuse_time_steps(fields: Fields) -> Result<()> {
+    const NAME: &str = "time_step_limit";
+    let Some(value) = fields.get(NAME).filter(|value| !value.is_null()) else { return Ok(()) };
+    let is_lowest = |value: &Value| value.as_f64() == Some(0.0);
+    // Infinity is no JSON: some write it as text, and some as a number that no step reaches.
+    let is_highest = |value: &Value| match value {
+        Value::String(text) => text.to_lowercase().starts_with("inf"),
+        value => value.as_f64().is_none_or(|limit| limit >= 1e9),
+    };
+    match value.as_array().map(Vec::as_slice) {
+        Some([low, high]) if is_lowest(low) && is_highest(high) => Ok(()),
+        _ => {
+            Err(Error::UnsupportedModel { setting: NAME, value: Fields::shown(value), supported: "from 0 to infinity" })
+        }
+    }
 }

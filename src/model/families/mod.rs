@@ -12,6 +12,7 @@ pub(crate) mod glm4;
 pub(crate) mod granite;
 pub(crate) mod granite_hybrid;
 pub(crate) mod hunyuan;
+pub(crate) mod lfm2;
 pub(crate) mod llama;
 pub(crate) mod ministral3;
 pub(crate) mod mistral;
@@ -52,4 +53,5 @@ pub const FAMILIES: &[&Family] = &[
     &muse_glimmer::FAMILY,
     &gemma4::FAMILY,
     &gemma4::UNIFIED,
+    &lfm2::FAMILY,
 ];

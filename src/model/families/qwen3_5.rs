@@ -3,15 +3,15 @@
 
 use super::Family;
 use crate::fields::Fields;
-use crate::names::{DeltaInputNames, DeltaNames, LLAMA, Names};
+use crate::names::{DeltaInputNames, DeltaNames, LLAMA, Names, RateNames};
 use crate::spec::{
-    Bias, DecoderSpec, GatedDelta, GatedMlp, LayerSpec, Mixer, NormOrder, OutputGate, QkNorm, SelfAttention,
+    Bias, DecoderSpec, GatedDelta, GatedMlp, LayerSpec, Mixer, NormOrder, OutputGate, QkNorm, Recurrent, SelfAttention,
 };
-use crate::standard::{Standard, activation, partial_rope};
-use base::error::{Error, Result};
+use crate::standard::{self, Standard, activation, partial_rope};
+use base::error::Result;
 use base::limits;
-use compute::DeltaHeads;
-use serde_json::{Value, json};
+use compute::{DeltaHeads, ValueOrder};
+use serde_json::json;
 
 pub const FAMILY: Family = Family {
     models: "Qwen3.5, Qwen3.6 and Qwen3.8, dense",
@@ -48,7 +48,7 @@ pub const NAMES: Names = Names {
             a: "linear_attn.in_proj_a",
         },
         conv: "linear_attn.conv1d",
-        a_log: "linear_attn.A_log",
+        rates: RateNames::Logarithms("linear_attn.A_log"),
         dt_bias: "linear_attn.dt_bias",
         norm: "linear_attn.norm",
         output: "linear_attn.out_proj",
@@ -78,6 +78,7 @@ fn spec(fields: Fields) -> Result<DecoderSpec> {
         heads: DeltaHeads {
             keys: heads("linear_num_key_heads")?,
             values: heads("linear_num_value_heads")?,
+            order: ValueOrder::Grouped,
             key_dim: fields.count("linear_key_head_dim")?,
             value_dim: fields.count("linear_value_head_dim")?,
         },
@@ -89,7 +90,7 @@ fn spec(fields: Fields) -> Result<DecoderSpec> {
     let layer = |is_recurrent: bool| {
         let layer = standard.layer(attention.clone(), mlp.clone());
         match is_recurrent {
-            true => LayerSpec { mixer: Mixer::GatedDelta(delta.clone()), ..layer },
+            true => LayerSpec { mixer: Mixer::Recurrent(Recurrent::GatedDelta(delta.clone())), ..layer },
             false => layer,
         }
     };
@@ -105,20 +106,9 @@ fn spec(fields: Fields) -> Result<DecoderSpec> {
 fn recurrent_layers(fields: Fields, layers: usize) -> Result<Vec<bool>> {
     let interval = fields.count_or_none("full_attention_interval")?;
     let by_interval = |layer: usize| !(layer + 1).is_multiple_of(interval.unwrap_or(INTERVAL));
-    let Some(value) = fields.get("layer_types") else { return Ok((0..layers).map(by_interval).collect()) };
-    let types = value.as_array().filter(|types| types.len() == layers).ok_or_else(|| {
-        fields.refuse(format!("layer_types must be a list with an entry for each of the {layers} layers"))
-    })?;
-    let is_recurrent = |kind: &Value| match kind.as_str() {
-        Some("linear_attention") => Ok(true),
-        Some("full_attention") => Ok(false),
-        _ => Err(Error::UnsupportedModel {
-            setting: "layer_types",
-            value: Fields::shown(kind),
-            supported: "full_attention or linear_attention",
-        }),
-    };
-    let recurrent = types.iter().map(is_recurrent).collect::<Result<Vec<_>>>()?;
+    let types: (&[_], &[_]) = (&["linear_attention"], &["full_attention"]);
+    let given = standard::recurrent_layers(fields, layers, types, "full_attention or linear_attention")?;
+    let Some(recurrent) = given else { return Ok((0..layers).map(by_interval).collect()) };
     match interval {
         Some(interval) if (0..layers).any(|layer| recurrent[layer] != by_interval(layer)) => {
             Err(fields

@@ -85,8 +85,10 @@ impl<'a> Config<'a> {
     /// A count that may be given for each layer, but has to be the same in all.
     fn count_of_layers(&self, key: &str) -> Result<Option<usize>> {
         let Some(list) = self.keys.get(key).and_then(Value::as_array) else { return self.keys.count_or_none(key) };
-        let first = list.first().and_then(Value::as_u64).filter(|&count| count > 0);
         let may_differ = self.by_layer.contains(&key);
+        // A layer that has none is of another kind.
+        let mut counts = list.iter().filter_map(Value::as_u64);
+        let first = if may_differ { counts.find(|&count| count > 0) } else { counts.next().filter(|&count| count > 0) };
         match first.filter(|_| may_differ || list.iter().all(|count| *count == list[0])) {
             Some(count) => Ok(Some(count as usize)),
             None => Err(self.keys.refuse(format!(
@@ -113,9 +115,44 @@ impl<'a> Config<'a> {
         value.ok_or_else(|| self.keys.refuse(format!("{key} is missing")))
     }
 
-    /// Number of layers.
+    /// Number of layers, without those that predict further tokens.
     pub fn layers(&self) -> Result<usize> {
-        self.keys.count_up_to("block_count", limits::LAYERS)
+        let all = self.keys.count_up_to("block_count", limits::LAYERS)?;
+        let predictors = self.positive("nextn_predict_layers")?.unwrap_or(0.0) as usize;
+        if predictors >= all {
+            return Err(self
+                .keys
+                .refuse(format!("nextn_predict_layers is {predictors}, but must be less than block_count, {all}")));
+        }
+        Ok(all - predictors)
+    }
+
+    /// Sets the type of each layer.
+    pub fn set_layer_types(&mut self, flags: &[bool], if_true: &str, if_false: &str) {
+        let types: Vec<&str> = flags.iter().map(|&flag| if flag { if_true } else { if_false }).collect();
+        self.set("layer_types", types);
+    }
+
+    /// A flag of each layer, if the key is there. Predictors of further tokens may have one too.
+    pub fn flags(&self, key: &str) -> Result<Option<Vec<bool>>> {
+        let Some(value) = self.keys.get(key) else { return Ok(None) };
+        let layers = self.layers()?;
+        let list = value.as_array().filter(|list| list.len() >= layers);
+        let flags = list.and_then(|list| list[..layers].iter().map(Value::as_bool).collect::<Option<Vec<_>>>());
+        let refuse = || self.keys.refuse(format!("{key} must be true or false for each of the {layers} layers"));
+        flags.ok_or_else(refuse).map(Some)
+    }
+
+    /// Which layers have no KV heads.
+    pub fn layers_without_kv(&self) -> Result<Vec<bool>> {
+        const KEY: &str = "attention.head_count_kv";
+        let layers = self.layers()?;
+        let Some(list) = self.keys.get(KEY).and_then(Value::as_array) else { return Ok(vec![false; layers]) };
+        let counts: Option<Vec<u64>> = list.iter().map(Value::as_u64).collect();
+        counts
+            .filter(|counts| counts.len() == layers)
+            .map(|counts| counts.into_iter().map(|count| count == 0).collect())
+            .ok_or_else(|| self.keys.refuse(format!("{KEY} must be a whole number for each of the {layers} layers")))
     }
 
     /// Query heads.

@@ -4,11 +4,12 @@ use super::config::Config;
 use super::names::{self, GgufNames};
 use super::rope;
 use crate::families::{
-    cohere2, ernie4_5, exaone4, gemma2, gemma3, gemma4, glm4, granite, hunyuan, llama, ministral3, mistral,
-    muse_glimmer, olmo2, olmo3, phi3, qwen2, qwen3, seed_oss, smollm3,
+    cohere2, ernie4_5, exaone4, gemma2, gemma3, gemma4, glm4, granite, granite_hybrid, hunyuan, lfm2, llama,
+    ministral3, mistral, muse_glimmer, olmo2, olmo3, phi3, qwen2, qwen3, qwen3_5, seed_oss, smollm3,
 };
 use crate::family::Family;
 use base::error::Result;
+use compute::ValueOrder;
 use serde_json::{Value, json};
 
 /// How GGUF files describe models of a family.
@@ -23,6 +24,8 @@ pub struct GgufFamily {
     pub names: &'static GgufNames,
     /// In which order the rows of queries and keys are.
     pub rotation: Rotation,
+    /// Which value heads of a gated delta rule share a key head.
+    pub value_order: ValueOrder,
     /// Keys that may have another value in each layer.
     pub by_layer: &'static [&'static str],
     /// Keys that change nothing in this architecture, whatever they are.
@@ -46,6 +49,7 @@ const PLAIN: GgufFamily = GgufFamily {
     mark: None,
     names: &names::LLAMA,
     rotation: Rotation::AsInFolder,
+    value_order: ValueOrder::Grouped,
     by_layer: &[],
     ignores: &[],
     fields: biases,
@@ -71,6 +75,35 @@ pub const FAMILIES: &[GgufFamily] = &[
     },
     GgufFamily { family: &qwen2::FAMILY, architecture: "qwen2", fields: nothing, ..PLAIN },
     GgufFamily { family: &qwen3::FAMILY, architecture: "qwen3", ..PLAIN },
+    GgufFamily {
+        family: &qwen3_5::FAMILY,
+        architecture: "qwen35",
+        names: &names::QWEN35,
+        value_order: ValueOrder::Tiled,
+        // Positions of text are the same on each axis.
+        ignores: &["rope.dimension_sections"],
+        fields: qwen3_5_fields,
+        ..PLAIN
+    },
+    GgufFamily {
+        family: &lfm2::FAMILY,
+        architecture: "lfm2",
+        names: &names::LFM2,
+        by_layer: &["attention.head_count_kv"],
+        fields: lfm2_fields,
+        ..PLAIN
+    },
+    GgufFamily {
+        family: &granite_hybrid::FAMILY,
+        architecture: "granitehybrid",
+        names: &names::GRANITE_HYBRID,
+        rotation: Rotation::Neighbours,
+        by_layer: &["attention.head_count_kv"],
+        // A file of experts has more of them than none.
+        ignores: &["expert_used_count"],
+        fields: granite_hybrid_fields,
+        ..PLAIN
+    },
     GgufFamily { family: &phi3::FAMILY, architecture: "phi3", names: &names::PHI3, fields: phi3_fields, ..PLAIN },
     GgufFamily { family: &smollm3::FAMILY, architecture: "smollm3", rotation: Rotation::Neighbours, ..PLAIN },
     GgufFamily {
@@ -203,6 +236,10 @@ fn phi3_fields(config: &mut Config) -> Result<()> {
 fn granite_fields(config: &mut Config) -> Result<()> {
     // Where it is false, llama.cpp does not rotate.
     config.keys.must_be("rope.scaling.finetuned", true)?;
+    granite_factors(config)
+}
+
+fn granite_factors(config: &mut Config) -> Result<()> {
     for (key, field) in [
         ("embedding_scale", "embedding_multiplier"),
         ("residual_scale", "residual_multiplier"),
@@ -216,6 +253,70 @@ fn granite_fields(config: &mut Config) -> Result<()> {
     };
     config.set("attention_multiplier", scale);
     biases(config)
+}
+
+/// Layers without KV heads are recurrent.
+fn granite_hybrid_fields(config: &mut Config) -> Result<()> {
+    let rotates = config.keys.flag("rope.scaling.finetuned")?.unwrap_or(true);
+    config.set("position_embedding_type", if rotates { "rope" } else { "nope" });
+    config.set("num_local_experts", 0);
+    let width = match config.positive("expert_shared_feed_forward_length")? {
+        Some(_) => config.keys.count("expert_shared_feed_forward_length")?,
+        None => config.keys.count("feed_forward_length")?,
+    };
+    config.set("shared_intermediate_size", width);
+    config.set_layer_types(&config.layers_without_kv()?, "mamba", "attention");
+    let heads = config.keys.count("ssm.time_step_rank")?;
+    config.set("mamba_n_heads", heads);
+    config.set("mamba_d_head", config.keys.count("ssm.inner_size")? / heads);
+    let hidden = config.keys.count("embedding_length")?;
+    config.set("mamba_expand", config.keys.count("ssm.inner_size")? / hidden);
+    for (key, field) in
+        [("group_count", "mamba_n_groups"), ("state_size", "mamba_d_state"), ("conv_kernel", "mamba_d_conv")]
+    {
+        config.set(field, config.keys.count(&format!("ssm.{key}"))?);
+    }
+    config.set_bias("mamba_conv_bias", &["ssm_conv1d.bias"]);
+    config.set_bias("mamba_proj_bias", &["ssm_in.bias"]);
+    granite_factors(config)
+}
+
+/// What the keys call the sizes of a state space are those of a gated delta rule.
+fn qwen3_5_fields(config: &mut Config) -> Result<()> {
+    let values = config.keys.count("ssm.time_step_rank")?;
+    let width = config.keys.count("ssm.inner_size")?;
+    if !width.is_multiple_of(values) {
+        return Err(config
+            .keys
+            .refuse(format!("ssm.inner_size is {width}, but must be a multiple of ssm.time_step_rank, {values}")));
+    }
+    config.set("linear_num_value_heads", values);
+    config.set("linear_value_head_dim", width / values);
+    for (key, field) in [
+        ("group_count", "linear_num_key_heads"),
+        ("state_size", "linear_key_head_dim"),
+        ("conv_kernel", "linear_conv_kernel_dim"),
+    ] {
+        config.set(field, config.keys.count(&format!("ssm.{key}"))?);
+    }
+    let interval = config.keys.count_or_none("full_attention_interval")?.unwrap_or(4);
+    let layers = config.layers()?;
+    let recurrent = match config.flags("attention.recurrent_layers")? {
+        Some(flags) => flags,
+        None => (0..layers).map(|layer| !(layer + 1).is_multiple_of(interval)).collect(),
+    };
+    config.set_layer_types(&recurrent, "linear_attention", "full_attention");
+    config.set("attention_bias", false);
+    Ok(())
+}
+
+fn lfm2_fields(config: &mut Config) -> Result<()> {
+    config.copy("attention.layer_norm_rms_epsilon", "norm_eps")?;
+    config.set("conv_L_cache", config.keys.count("shortconv.l_cache")?);
+    config.set_bias("conv_bias", &["shortconv.in_proj.bias"]);
+    config.set("block_auto_adjust_ff_dim", false);
+    config.set_layer_types(&config.layers_without_kv()?, "conv", "full_attention");
+    Ok(())
 }
 
 fn seed_oss_fields(config: &mut Config) -> Result<()> {

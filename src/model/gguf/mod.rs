@@ -14,7 +14,7 @@ mod settings;
 
 use crate::fields::{Fields, Reads};
 use crate::names::Layout;
-use crate::spec::{DecoderSpec, Norm, NormWeight, QkNorm};
+use crate::spec::{DecoderSpec, Mixer, Norm, NormWeight, QkNorm, Recurrent};
 use base::error::{Error, Result};
 use base::limits;
 use compute::Pairing;
@@ -66,7 +66,8 @@ pub fn translate(file: &Gguf) -> Result<Translated> {
     (family.fields)(&mut config)?;
     settings::refuse_unread(keys, family.ignores).map_err(|error| in_file(file, error))?;
     settings::warn_unread(file.path(), keys);
-    let layout = family.names.layout(|name| file.tensor(name).is_some());
+    let layers = config.layers()?;
+    let layout = family.names.layout(layers, |name| file.tensor(name).is_some());
     Ok(Translated { config: config.finish(), stored: Stored { family, layout } })
 }
 
@@ -118,10 +119,16 @@ impl Stored {
             for norms in [&mut layer.mixer_norms, &mut layer.feed_forward_norms] {
                 [&mut norms.before, &mut norms.after].into_iter().flatten().for_each(complete);
             }
-            let crate::spec::Mixer::Attention(attention) = &mut layer.mixer else { continue };
-            match &mut attention.qk_norm {
-                QkNorm::PerHead { norm, .. } | QkNorm::Whole(norm) => complete(norm),
-                QkNorm::None => {}
+            match &mut layer.mixer {
+                Mixer::Attention(attention) => match &mut attention.qk_norm {
+                    QkNorm::PerHead { norm, .. } | QkNorm::Whole(norm) => complete(norm),
+                    QkNorm::None => {}
+                },
+                // One head each is in both orders the same.
+                Mixer::Recurrent(Recurrent::GatedDelta(delta)) if delta.heads.values > delta.heads.keys => {
+                    delta.heads.order = self.family.value_order;
+                }
+                Mixer::Recurrent(_) => {}
             }
         }
         spec

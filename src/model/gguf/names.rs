@@ -3,7 +3,10 @@
 //! `TENSOR_NAMES` and `MODEL_TENSORS` of gguf-py are the source. Any family may have its projections to queries, keys and values in one
 //! tensor, if whoever converted the model asked for it.
 
-use crate::names::{AttentionNames, DeltaNames, GateUpNames, Layout, MlpNames, Names, NormNames, QkvNames, Root};
+use crate::names::{
+    AttentionNames, ConvNames, DeltaInputNames, DeltaNames, GateUpNames, Layout, MlpNames, Names, NormNames, QkvNames,
+    RateNames, Root, ScanNames,
+};
 
 /// The names of a family in both forms of a file.
 pub struct GgufNames {
@@ -24,6 +27,8 @@ const PLAIN: Names = Names {
         key_norm: "attn_k_norm",
     },
     delta: DeltaNames::NONE,
+    short_conv: ConvNames::NONE,
+    scan: ScanNames::NONE,
     feed_forward_norms: NormNames { before: "ffn_norm", after: "" },
     mlp: MlpNames { gate_up: GateUpNames::Separate { gate: "ffn_gate", up: "ffn_up" }, down: "ffn_down" },
     stream_scale: "",
@@ -56,6 +61,37 @@ pub static OLMO2: GgufNames = GgufNames::of(Names {
 pub static SEED_OSS: GgufNames =
     GgufNames::of(Names { feed_forward_norms: NormNames { before: "post_attention_norm", after: "" }, ..PLAIN });
 
+/// The names of attention, and the parts of a gated delta rule beside them.
+pub static QWEN35: GgufNames = GgufNames::never_fused(Names {
+    delta: DeltaNames {
+        input: DeltaInputNames::Separate { qkv: "attn_qkv", gate: "attn_gate", b: "ssm_beta", a: "ssm_alpha" },
+        conv: "ssm_conv1d",
+        rates: RateNames::Negative("ssm_a"),
+        dt_bias: "ssm_dt.bias",
+        norm: "ssm_norm",
+        output: "ssm_out",
+    },
+    feed_forward_norms: NormNames { before: "post_attention_norm", after: "" },
+    ..PLAIN
+});
+pub static LFM2: GgufNames = GgufNames::never_fused(Names {
+    short_conv: ConvNames { input: "shortconv.in_proj", conv: "shortconv.conv", output: "shortconv.out_proj" },
+    final_norm: "token_embd_norm",
+    ..PLAIN
+});
+pub static GRANITE_HYBRID: GgufNames = GgufNames::never_fused(Names {
+    scan: ScanNames {
+        input: "ssm_in",
+        conv: "ssm_conv1d",
+        rates: RateNames::Negative("ssm_a"),
+        dt_bias: "ssm_dt.bias",
+        skip: "ssm_d",
+        norm: "ssm_norm",
+        output: "ssm_out",
+    },
+    ..PLAIN
+});
+
 /// Names have no prefix.
 const ROOTS: &[Root] = &[Root { body: "", head: "" }];
 
@@ -68,9 +104,14 @@ impl GgufNames {
         GgufNames { separate: names, fused: Names { attention, ..names } }
     }
 
-    /// Which tensors of a file a decoder reads. `has` says whether there is a tensor of a name.
-    pub fn layout(&'static self, has: impl Fn(&str) -> bool) -> Layout {
+    /// Of a family whose projections to queries, keys and values are never in one tensor: another part has its name, or no conversion asks for it.
+    const fn never_fused(names: Names) -> GgufNames {
+        GgufNames { separate: names, fused: names }
+    }
+
+    /// Which tensors of a file a decoder of `layers` layers reads. `has` says whether there is a tensor of a name.
+    pub fn layout(&'static self, layers: usize, has: impl Fn(&str) -> bool) -> Layout {
         let names = if has("blk.0.attn_qkv.weight") { &self.fused } else { &self.separate };
-        Layout { names, roots: ROOTS, ignored: IGNORED }
+        Layout { names, roots: ROOTS, ignored: IGNORED, layers: Some(layers) }
     }
 }

@@ -6,15 +6,16 @@
 use crate::linear::{Inputs, Linear, Projection};
 use crate::names::DeltaInputNames;
 use crate::shard::{Back, HeadShares, Sharding, columns_of};
-use crate::spec::{Bias, DecoderSpec, GatedDelta as Spec, Mixer};
+use crate::spec::{Bias, DecoderSpec, GatedDelta as Spec, Mixer, Recurrent};
 use crate::weights::Weights;
 use base::error::Result;
 use compute::ops;
-use compute::{Backend, DeltaHeads, DeltaInputs, HeadGate, Part, ShortConv, Tensor};
+use compute::{Backend, DeltaHeads, DeltaInputs, GateOrder, HeadGate, Part, ShortConv, Tensor, ValueOrder};
 use std::ops::Range;
 
 /// The gated delta rule of one layer, as far as this rank computes it.
 pub struct GatedDelta<B: Backend> {
+    rank: usize,
     /// Of all ranks.
     shape: DeltaHeads,
     heads: DeltaHeads,
@@ -25,7 +26,7 @@ pub struct GatedDelta<B: Backend> {
     input: Linear<B>,
     /// `[taps, width]`
     conv_weight: B::Vector,
-    /// `A_log`, then `dt_bias`. `[2, values]`
+    /// `exp(A_log)`, then `dt_bias`. `[2, values]`
     decays: B::Vector,
     /// `[value_dim]`
     norm: B::Vector,
@@ -47,8 +48,8 @@ struct ShapeScratch<B: Backend> {
     read: Tensor<B::Storage>,
     /// The same of all ranks, where the projection back reads it whole.
     all_read: Option<Tensor<B::Storage>>,
-    /// Columns of each rank in the rows of all. `[ranks]`
-    shares: Vec<Range<usize>>,
+    /// Columns of each rank in the rows of all, for each run of value heads. `[runs][ranks]`
+    shares: Vec<Vec<Range<usize>>>,
 }
 
 /// Heads that a rank computes.
@@ -68,7 +69,7 @@ impl<B: Backend> DeltaScratch<B> {
     pub fn new(backend: &B, spec: &DecoderSpec, sharding: &Sharding, tokens: usize) -> Result<DeltaScratch<B>> {
         let mut shapes: Vec<DeltaHeads> = Vec::new();
         for layer in &spec.layers {
-            if let Mixer::GatedDelta(delta) = &layer.mixer
+            if let Mixer::Recurrent(Recurrent::GatedDelta(delta)) = &layer.mixer
                 && !shapes.contains(&delta.heads)
             {
                 shapes.push(delta.heads);
@@ -91,15 +92,29 @@ impl<B: Backend> ShapeScratch<B> {
     fn new(backend: &B, shape: DeltaHeads, sharding: &Sharding, tokens: usize) -> Result<ShapeScratch<B>> {
         let own = own_heads(shape, sharding);
         let tensor = |cols| backend.tensor(tokens, cols);
-        let shares = sharding.heads(shape.values, shape.keys).heads;
+        let shares = sharding.heads(shape.values, shape.keys);
+        let ranks = shares.heads.iter().zip(&shares.kv_heads);
+        let runs: Vec<Vec<Range<usize>>> = ranks.map(|(own, keys)| value_runs(&shape, own, keys)).collect();
+        let columns = |run: usize| runs.iter().map(|runs| columns_of(&runs[run], shape.value_dim)).collect();
         Ok(ShapeScratch {
             shape,
             projected: tensor(own.width() + own.value_width() + 2 * own.values)?,
             mixed: tensor(own.width())?,
             read: tensor(own.value_width())?,
             all_read: sharding.gathers().then(|| tensor(shape.value_width())).transpose()?,
-            shares: shares.iter().map(|heads| columns_of(heads, shape.value_dim)).collect(),
+            shares: (0..runs[0].len()).map(columns).collect(),
         })
+    }
+}
+
+/// The value heads of a rank, in runs of consecutive ones, where `own` are as many as it has and `keys` are its key heads.
+fn value_runs(heads: &DeltaHeads, own: &Range<usize>, keys: &Range<usize>) -> Vec<Range<usize>> {
+    match heads.order {
+        ValueOrder::Grouped => vec![own.clone()],
+        ValueOrder::Tiled => {
+            let first = |run: usize| run * heads.keys;
+            (0..heads.values / heads.keys).map(|run| first(run) + keys.start..first(run) + keys.end).collect()
+        }
     }
 }
 
@@ -116,19 +131,20 @@ struct OwnRows {
 impl OwnRows {
     /// Of a projection to queries, keys and values, one to gates, one to `b` and one to `a`.
     fn separate(heads: &DeltaHeads, shares: &HeadShares) -> OwnRows {
-        let shifted = |rows: Range<usize>, by: usize| {
-            let shifted = rows.start + by..rows.end + by;
-            vec![shifted]
-        };
         let keys = columns_of(&shares.own_kv_heads(), heads.key_dim);
-        let values = columns_of(&shares.own_heads(), heads.value_dim);
+        let runs = value_runs(heads, &shares.own_heads(), &shares.own_kv_heads());
+        let values = |by: usize| {
+            let columns = runs.iter().map(|run| columns_of(run, heads.value_dim));
+            columns.map(|columns| columns.start + by..columns.end + by).collect()
+        };
+        let key_rows = keys.start + heads.key_width()..keys.end + heads.key_width();
         OwnRows {
-            queries: shifted(keys.clone(), 0),
-            keys: shifted(keys, heads.key_width()),
-            values: shifted(values.clone(), 2 * heads.key_width()),
-            gates: shifted(values, 0),
-            b: shifted(shares.own_heads(), 0),
-            a: shifted(shares.own_heads(), 0),
+            queries: vec![keys],
+            keys: vec![key_rows],
+            values: values(2 * heads.key_width()),
+            gates: values(0),
+            b: runs.clone(),
+            a: runs.clone(),
         }
     }
 
@@ -192,19 +208,14 @@ impl<B: Backend> GatedDelta<B> {
         let output = Projection { name: name(parts.output), outputs: hidden, own: vec![outputs] };
         let own = OwnRows::separate(all, &shares);
         let conv = spec.conv();
-        let stored = weights.short_conv(&name(parts.conv), width, conv.taps)?;
-        let columns: Vec<usize> = [own.queries, own.keys, own.values].concat().into_iter().flatten().collect();
-        let taps = (0..conv.taps).flat_map(|tap| columns.iter().map(move |column| (tap, column)));
-        let conv_weight: Vec<f32> = taps.map(|(tap, column)| stored[column * conv.taps + tap]).collect();
-        let of_values = [shares.own_heads()];
-        let decays = [
-            weights.parameter(&name(parts.a_log), all.values, &of_values)?,
-            weights.parameter(&name(parts.dt_bias), all.values, &of_values)?,
-        ];
-        let decays: Vec<f32> = decays.iter().flatten().flat_map(|part| part.to_f32()).collect();
+        let columns = [own.queries, own.keys, own.values].concat();
+        let conv_weight = weights.short_conv(&name(parts.conv), width, conv, &columns)?;
+        let rates = weights.rates(layer, parts.rates, all.values, &own.b)?;
+        let decays = [rates, weights.parameter(&name(parts.dt_bias), all.values, &own.b)?].concat();
         let norm = weights.vector(&name(parts.norm), all.value_dim, 0..all.value_dim)?;
         let inputs = Inputs { all: values, own: inputs };
         Ok(GatedDelta {
+            rank: sharding.rank,
             shape: *all,
             heads: own_heads(*all, sharding),
             conv,
@@ -246,11 +257,22 @@ impl<B: Backend> GatedDelta<B> {
         let inputs = DeltaInputs { qkv: mixed, gates: projected, first_gate, decays: &self.decays };
         let at = self.at + self.conv.state_numbers(heads.width());
         ops::gated_delta(backend, read, inputs, heads, (states, at), device_batch);
-        let gate = HeadGate { gate: &*projected, first: heads.width(), weight: &self.norm, eps: self.eps };
+        let gate = HeadGate {
+            gate: &*projected,
+            first: heads.width(),
+            order: GateOrder::AfterNorm,
+            head_dim: heads.value_dim,
+            weight: &self.norm,
+            eps: self.eps,
+        };
         ops::gated_norm(backend, read, gate);
         match all_read {
             Some(all) => {
-                ops::join_columns(backend, all, Some(Part { x: read, first: 0 }), shares);
+                let mut first = 0;
+                for shares in &*shares {
+                    ops::join_columns(backend, all, Some(Part { x: read, first }), shares);
+                    first += shares[self.rank].len();
+                }
                 all
             }
             None => read,

@@ -46,7 +46,7 @@ const DEEPSEEK3: &[&str] = &[
 
 const TABLE: &[Pre] = &[
     Pre {
-        names: &["llama-bpe", "llama3", "llama-v3"],
+        names: &["llama-bpe", "llama3", "llama-v3", "lfm2"],
         split: Split::Patterns(&[LLAMA3]),
         ignore_merges: true,
         add_bos: true,

@@ -1,0 +1,119 @@
+//! Families with recurrent layers.
+
+use super::family_tests::{changed, described, parse};
+use crate::shard::{Sharding, Sums};
+use crate::spec::{Bias, HeadWeights, LayerSpec, Mixer, NormWeight, OutputGate, Recurrent};
+use compute::{DeltaHeads, ScanHeads, ValueOrder};
+use serde_json::json;
+
+#[test]
+fn qwen3_5_has_three_layers_with_a_delta_rule_to_one_with_gated_attention() {
+    let spec = described(&changed("Qwen3.5-9B", json!({})));
+    for (index, layer) in spec.layers.iter().enumerate() {
+        assert_eq!(layer.mixer_norms.before.unwrap().weight, NormWeight::PlusOne);
+        match &layer.mixer {
+            Mixer::Recurrent(Recurrent::GatedDelta(delta)) => {
+                assert_ne!(index % 4, 3);
+                let heads =
+                    DeltaHeads { keys: 16, values: 32, order: ValueOrder::Grouped, key_dim: 128, value_dim: 128 };
+                assert_eq!((delta.heads, delta.taps, delta.norm_eps), (heads, 4, 1e-6));
+            }
+            Mixer::Attention(attention) => {
+                assert_eq!(index % 4, 3);
+                assert_eq!((attention.output_gate, attention.head_dim), (OutputGate::SigmoidInQueries, 256));
+            }
+            Mixer::Recurrent(other) => panic!("{other:?}"),
+        }
+    }
+    assert_eq!((spec.ropes[0].rotary(256), spec.ropes[0].theta), (64, 1e7));
+    // 24 layers of 32 matrices of 128 x 128 and 3 inputs of 8,192 columns.
+    let sharding = Sharding::new(&spec, 0, 1, Sums::Gathered).unwrap();
+    assert_eq!(crate::decoder::state_numbers(&spec, &sharding) * 4, 24 * (32 * 128 * 128 + 3 * 8192) * 4);
+    let mut silent = changed("Qwen3.5-9B", json!({}));
+    silent["text_config"].as_object_mut().unwrap().remove("layer_types");
+    silent["text_config"].as_object_mut().unwrap().remove("full_attention_interval");
+    assert_eq!(described(&silent), spec);
+}
+
+#[test]
+fn settings_of_a_delta_rule_that_nobody_computes_are_refused_by_name() {
+    let cases = [
+        ("linear_num_value_heads", json!(24)),
+        ("linear_key_head_dim", json!(256)),
+        ("linear_value_head_dim", json!(120)),
+        ("linear_conv_kernel_dim", json!(5)),
+        ("attn_output_gate", json!(false)),
+        ("layer_types", json!(vec!["mamba"; 32])),
+        ("layer_types", json!(["linear_attention"])),
+        ("full_attention_interval", json!(8)),
+        ("hidden_act", json!("gelu")),
+    ];
+    for (field, value) in cases {
+        let mut config = changed("Qwen3.5-9B", json!({}));
+        config["text_config"][field] = value;
+        let message = parse(&config).and_then(|(description, _)| description.spec.check()).unwrap_err().to_string();
+        assert!(message.contains(field), "{field}: {message}");
+    }
+}
+
+#[test]
+fn lfm2_has_convolutions_in_all_layers_but_those_that_it_names() {
+    let spec = described(&changed("LFM2-1.2B", json!({})));
+    let is_conv = |layer: &LayerSpec| match &layer.mixer {
+        Mixer::Recurrent(Recurrent::ShortConv(conv)) => (conv.taps, conv.bias) == (3, Bias::None),
+        _ => false,
+    };
+    let attentions: Vec<usize> = (0..16).filter(|&layer| !is_conv(&spec.layers[layer])).collect();
+    assert_eq!(attentions, [2, 5, 8, 10, 12, 14]);
+    assert_eq!((spec.layers[0].feed_forward.width(), spec.head.weights), (8192, HeadWeights::Tied));
+    let kinds: Vec<&str> =
+        (0..16).map(|layer| if attentions.contains(&layer) { "full_attention" } else { "conv" }).collect();
+    let newer = json!({"full_attn_idxs": null, "layer_types": kinds, "intermediate_size": 12288, "block_ff_dim": null});
+    assert_eq!(described(&changed("LFM2-1.2B", newer)), spec);
+    let plain = json!({"block_auto_adjust_ff_dim": false, "block_ff_dim": 8192});
+    assert_eq!(described(&changed("LFM2-1.2B", plain)), spec);
+    let own = described(&changed("LFM2-1.2B", json!({"tie_embedding": false})));
+    assert_eq!(own.head.weights, HeadWeights::Own);
+}
+
+#[test]
+fn granite_4_h_has_selective_scans_and_rotates_nothing() {
+    let spec = described(&changed("granite-4.0-h-1b", json!({})));
+    for (index, layer) in spec.layers.iter().enumerate() {
+        match &layer.mixer {
+            Mixer::Recurrent(Recurrent::StateSpace(scan)) => {
+                let heads = ScanHeads { heads: 48, groups: 1, head_dim: 64, state_dim: 128 };
+                assert_eq!((scan.heads, scan.taps, scan.conv_bias, scan.bias), (heads, 4, Bias::Added, Bias::None));
+            }
+            Mixer::Attention(attention) => assert_eq!((attention.rope, [5, 15].contains(&index)), (None, true)),
+            Mixer::Recurrent(other) => panic!("{other:?}"),
+        }
+        assert_eq!(layer.residual_scale, 0.22);
+    }
+    let auto = changed("granite-4.0-h-1b", json!({"mamba_d_head": "auto", "time_step_limit": [0.0, "inf"]}));
+    assert_eq!(described(&auto), spec);
+}
+
+#[test]
+fn settings_of_recurrent_layers_that_nobody_computes_are_refused_by_name() {
+    let cases = [
+        ("LFM2-1.2B", "conv_L_cache", json!(5)),
+        ("LFM2-1.2B", "full_attn_idxs", json!([2, 16])),
+        ("LFM2-1.2B", "full_attn_idxs", json!("all")),
+        ("LFM2-1.2B", "norm_eps", json!(-1)),
+        ("granite-4.0-h-1b", "mamba_d_state", json!(96)),
+        ("granite-4.0-h-1b", "mamba_n_heads", json!(47)),
+        ("granite-4.0-h-1b", "mamba_d_head", json!(48)),
+        ("granite-4.0-h-1b", "mamba_n_groups", json!(5)),
+        ("granite-4.0-h-1b", "mamba_d_conv", json!(5)),
+        ("granite-4.0-h-1b", "time_step_limit", json!([0.001, 0.1])),
+    ];
+    for (model, setting, value) in cases {
+        let config = changed(model, json!({setting: value}));
+        let error = parse(&config).and_then(|(description, _)| description.spec.check()).unwrap_err().to_string();
+        assert!(
+            error.contains(setting) || setting == "mamba_n_groups" && error.contains("mamba_n_heads"),
+            "{setting}: {error}"
+        );
+    }
+}

@@ -1,0 +1,117 @@
+//! Layers with a recurrent state. One keeps no keys and values: what it knows of earlier tokens is its region of the state.
+
+mod gated_delta;
+mod short_conv;
+mod state_space;
+
+use crate::linear::Linear;
+use crate::shard::Sharding;
+use crate::spec::{self, DecoderSpec};
+use crate::weights::Weights;
+use base::error::Result;
+use compute::{Backend, Tensor};
+use gated_delta::{DeltaScratch, GatedDelta};
+use short_conv::{ConvScratch, ShortConv};
+use state_space::{ScanScratch, StateSpace};
+
+/// A layer with a recurrent state, as far as this rank computes it.
+pub enum Recurrent<B: Backend> {
+    /// A gated delta rule.
+    GatedDelta(GatedDelta<B>),
+    /// A gated short convolution.
+    ShortConv(ShortConv<B>),
+    /// A selective scan.
+    StateSpace(StateSpace<B>),
+}
+
+/// What such layers write on their way.
+pub struct RecurrentScratch<B: Backend> {
+    delta: DeltaScratch<B>,
+    conv: ConvScratch<B>,
+    scan: ScanScratch<B>,
+}
+
+/// Numbers of the recurrent state that a layer keeps on a rank, where the stream is `hidden` wide.
+pub fn state_numbers(spec: &spec::Recurrent, sharding: &Sharding, hidden: usize) -> usize {
+    match spec {
+        spec::Recurrent::GatedDelta(delta) => gated_delta::state_numbers(delta, sharding),
+        spec::Recurrent::ShortConv(conv) => short_conv::state_numbers(conv, sharding, hidden),
+        spec::Recurrent::StateSpace(scan) => state_space::state_numbers(scan, sharding),
+    }
+}
+
+impl<B: Backend> RecurrentScratch<B> {
+    /// For passes of at most `tokens` tokens.
+    pub fn new(backend: &B, spec: &DecoderSpec, sharding: &Sharding, tokens: usize) -> Result<RecurrentScratch<B>> {
+        Ok(RecurrentScratch {
+            delta: DeltaScratch::new(backend, spec, sharding, tokens)?,
+            conv: ConvScratch::new(backend, spec, sharding, tokens)?,
+            scan: ScanScratch::new(backend, spec, sharding, tokens)?,
+        })
+    }
+
+    /// Sets the tokens of this pass.
+    pub fn set_rows(&mut self, tokens: usize) {
+        self.delta.set_rows(tokens);
+        self.conv.set_rows(tokens);
+        self.scan.set_rows(tokens);
+    }
+}
+
+impl<B: Backend> Recurrent<B> {
+    /// Layer `layer`, whose input and output are `hidden` wide, and whose region of the state begins at `at`.
+    pub fn load(
+        backend: &B,
+        spec: &spec::Recurrent,
+        sharding: &Sharding,
+        weights: &mut Weights,
+        place: [usize; 2],
+        hidden: usize,
+    ) -> Result<Recurrent<B>> {
+        Ok(match spec {
+            spec::Recurrent::GatedDelta(spec) => {
+                Recurrent::GatedDelta(GatedDelta::load(backend, spec, sharding, weights, place, hidden)?)
+            }
+            spec::Recurrent::ShortConv(spec) => {
+                Recurrent::ShortConv(ShortConv::load(backend, spec, sharding, weights, place, hidden)?)
+            }
+            spec::Recurrent::StateSpace(spec) => {
+                Recurrent::StateSpace(StateSpace::load(backend, spec, sharding, weights, place, hidden)?)
+            }
+        })
+    }
+
+    /// The layer that reads the input.
+    pub fn input(&self) -> &Linear<B> {
+        match self {
+            Recurrent::GatedDelta(delta) => delta.input(),
+            Recurrent::ShortConv(conv) => conv.input(),
+            Recurrent::StateSpace(scan) => scan.input(),
+        }
+    }
+
+    /// The projection of what [`forward`](Self::forward) returns back into the stream.
+    pub fn output(&self) -> &Linear<B> {
+        match self {
+            Recurrent::GatedDelta(delta) => delta.output(),
+            Recurrent::ShortConv(conv) => conv.output(),
+            Recurrent::StateSpace(scan) => scan.output(),
+        }
+    }
+
+    /// What [`output`](Self::output) reads. `x` is `[tokens, hidden]`.
+    pub fn forward<'a>(
+        &self,
+        backend: &mut B,
+        scratch: &'a mut RecurrentScratch<B>,
+        states: &mut B::States,
+        batch: &B::DeviceBatch,
+        x: &Tensor<B::Storage>,
+    ) -> &'a Tensor<B::Storage> {
+        match self {
+            Recurrent::GatedDelta(delta) => delta.forward(backend, &mut scratch.delta, states, batch, x),
+            Recurrent::ShortConv(conv) => conv.forward(backend, &mut scratch.conv, states, batch, x),
+            Recurrent::StateSpace(scan) => scan.forward(backend, &mut scratch.scan, states, batch, x),
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! Mamba-2 in a layer: a projection, a short convolution over `x`, `B` and `C`, the selective scan, a gate and a norm of each group, and the way out.
+
+use crate::linear::{Inputs, Linear, Projection};
+use crate::shard::{Back, Sharding, columns_of};
+use crate::spec::{DecoderSpec, Mixer, Recurrent, StateSpace as Spec};
+use crate::weights::Weights;
+use base::error::Result;
+use compute::ops;
+use compute::{Backend, GateOrder, HeadGate, Part, ScanHeads, ScanInputs, ShortConv, Tensor};
+use std::ops::Range;
+
+/// The selective scan of one layer, as far as this rank computes it: whole groups of heads.
+pub struct StateSpace<B: Backend> {
+    /// Of all ranks.
+    shape: ScanHeads,
+    heads: ScanHeads,
+    conv: ShortConv,
+    /// Where its region of the state begins.
+    at: usize,
+    /// `x`, `B` and `C`, then the gates, then the steps.
+    input: Linear<B>,
+    /// `[taps, width]`, then the biases
+    conv_weight: B::Vector,
+    /// `exp(A_log)`, then `dt_bias`, then `D`. `[3, heads]`
+    rates: B::Vector,
+    /// `[heads * head_dim]`
+    norm: B::Vector,
+    eps: f32,
+    output: Linear<B>,
+}
+
+/// What it writes on its way, shared by all layers of one shape. One per shape.
+pub struct ScanScratch<B: Backend>(Vec<ShapeScratch<B>>);
+
+struct ShapeScratch<B: Backend> {
+    /// Heads of all ranks.
+    shape: ScanHeads,
+    /// What the projection makes. `[tokens, width + heads * head_dim + heads]`
+    projected: Tensor<B::Storage>,
+    /// `x`, `B` and `C` behind the convolution. `[tokens, width]`
+    mixed: Tensor<B::Storage>,
+    /// `[tokens, heads * head_dim]`
+    read: Tensor<B::Storage>,
+    /// The same of all ranks, where the projection back reads it whole.
+    all_read: Option<Tensor<B::Storage>>,
+    /// Columns of each rank in the rows of all. `[ranks]`
+    shares: Vec<Range<usize>>,
+}
+
+/// Heads that a rank computes: those of its groups.
+fn own_heads(heads: ScanHeads, sharding: &Sharding) -> ScanHeads {
+    let shares = sharding.heads(heads.heads, heads.groups);
+    ScanHeads { heads: shares.own_heads().len(), groups: shares.own_kv_heads().len(), ..heads }
+}
+
+/// Numbers of the recurrent state that a layer keeps on a rank.
+pub fn state_numbers(spec: &Spec, sharding: &Sharding) -> usize {
+    let own = own_heads(spec.heads, sharding);
+    spec.conv().state_numbers(own.width()) + own.state_numbers()
+}
+
+impl<B: Backend> ScanScratch<B> {
+    /// For passes of at most `tokens` tokens.
+    pub fn new(backend: &B, spec: &DecoderSpec, sharding: &Sharding, tokens: usize) -> Result<ScanScratch<B>> {
+        let mut shapes: Vec<ScanHeads> = Vec::new();
+        for layer in &spec.layers {
+            if let Mixer::Recurrent(Recurrent::StateSpace(scan)) = &layer.mixer
+                && !shapes.contains(&scan.heads)
+            {
+                shapes.push(scan.heads);
+            }
+        }
+        let scratch = shapes.into_iter().map(|shape| ShapeScratch::new(backend, shape, sharding, tokens));
+        scratch.collect::<Result<_>>().map(ScanScratch)
+    }
+
+    /// Sets the tokens of this pass.
+    pub fn set_rows(&mut self, tokens: usize) {
+        for scratch in &mut self.0 {
+            let own = [&mut scratch.projected, &mut scratch.mixed, &mut scratch.read];
+            own.into_iter().chain(&mut scratch.all_read).for_each(|tensor| tensor.set_rows(tokens));
+        }
+    }
+}
+
+impl<B: Backend> ShapeScratch<B> {
+    fn new(backend: &B, shape: ScanHeads, sharding: &Sharding, tokens: usize) -> Result<ShapeScratch<B>> {
+        let own = own_heads(shape, sharding);
+        let tensor = |cols| backend.tensor(tokens, cols);
+        let shares = sharding.heads(shape.heads, shape.groups).heads;
+        Ok(ShapeScratch {
+            shape,
+            projected: tensor(own.width() + own.head_width() + own.heads)?,
+            mixed: tensor(own.width())?,
+            read: tensor(own.head_width())?,
+            all_read: sharding.gathers().then(|| tensor(shape.head_width())).transpose()?,
+            shares: shares.iter().map(|heads| columns_of(heads, shape.head_dim)).collect(),
+        })
+    }
+}
+
+impl<B: Backend> StateSpace<B> {
+    /// The scan of layer `layer`, whose input and output are `hidden` wide, and whose region of the state begins at `at`.
+    pub fn load(
+        backend: &B,
+        spec: &Spec,
+        sharding: &Sharding,
+        weights: &mut Weights,
+        [layer, at]: [usize; 2],
+        hidden: usize,
+    ) -> Result<StateSpace<B>> {
+        let names = weights.names();
+        let name = |part| names.in_layer(layer, part);
+        let (parts, all) = (&names.scan, &spec.heads);
+        let shares = sharding.heads(all.heads, all.groups);
+        let (heads, groups) = (shares.own_heads(), shares.own_kv_heads());
+        let own_values = columns_of(&heads, all.head_dim);
+        let of_groups = columns_of(&groups, all.state_dim);
+        let moved = |rows: &Range<usize>, by: usize| rows.start + by..rows.end + by;
+        // `x`, `B` and `C`, one behind another.
+        let xbc = |by: usize| {
+            let (b, c) = (by + all.head_width(), by + all.head_width() + all.groups * all.state_dim);
+            vec![moved(&own_values, by), moved(&of_groups, b), moved(&of_groups, c)]
+        };
+        // The tensor has the gates before them, and the steps behind.
+        let first_step = all.head_width() + all.width();
+        let own = [xbc(all.head_width()), vec![own_values.clone(), moved(&heads, first_step)]].concat();
+        let input = Projection { name: name(parts.input), outputs: first_step + all.heads, own };
+        let Back { inputs, outputs, adds_bias } = sharding.back(all.head_width(), own_values.clone());
+        let output = Projection { name: name(parts.output), outputs: hidden, own: vec![outputs] };
+        let inputs = Inputs { all: all.head_width(), own: inputs };
+        let conv = spec.conv();
+        let conv_weight = weights.short_conv(&name(parts.conv), all.width(), conv, &xbc(0))?;
+        let of_heads = std::slice::from_ref(&heads);
+        let rates = [
+            weights.rates(layer, parts.rates, all.heads, of_heads)?,
+            weights.parameter(&name(parts.dt_bias), all.heads, of_heads)?,
+            weights.parameter(&name(parts.skip), all.heads, of_heads)?,
+        ];
+        let norm = weights.norm_of_groups(&name(parts.norm), [all.groups, all.head_width()], own_values)?;
+        Ok(StateSpace {
+            shape: *all,
+            heads: own_heads(*all, sharding),
+            conv,
+            at,
+            input: Linear::load(backend, weights, Inputs::all(hidden), &[input], spec.bias, true)?,
+            conv_weight: backend.table(&conv_weight)?,
+            rates: backend.table(&rates.concat())?,
+            norm: backend.vector(&[norm])?,
+            eps: spec.norm_eps,
+            output: Linear::load(backend, weights, inputs, &[output], spec.bias, adds_bias)?,
+        })
+    }
+
+    /// The layer that reads the input.
+    pub fn input(&self) -> &Linear<B> {
+        &self.input
+    }
+
+    /// The projection of what [`forward`](Self::forward) returns back into the stream.
+    pub fn output(&self) -> &Linear<B> {
+        &self.output
+    }
+
+    /// What [`output`](Self::output) reads. `x` is `[tokens, hidden]`.
+    pub fn forward<'a>(
+        &self,
+        backend: &mut B,
+        scratch: &'a mut ScanScratch<B>,
+        states: &mut B::States,
+        device_batch: &B::DeviceBatch,
+        x: &Tensor<B::Storage>,
+    ) -> &'a Tensor<B::Storage> {
+        let scratch = scratch.0.iter_mut().find(|scratch| scratch.shape == self.shape).expect("a layer of the spec");
+        let ShapeScratch { projected, mixed, read, all_read, shares, .. } = scratch;
+        let heads = self.heads;
+        self.input.forward(backend, projected, x);
+        ops::causal_conv(backend, mixed, projected, &self.conv_weight, self.conv, (states, self.at), device_batch);
+        let first_step = heads.width() + heads.head_width();
+        let inputs = ScanInputs { xbc: mixed, steps: projected, first_step, rates: &self.rates };
+        let at = self.at + self.conv.state_numbers(heads.width());
+        ops::selective_scan(backend, read, inputs, heads, (states, at), device_batch);
+        let gate = HeadGate {
+            gate: &*projected,
+            first: heads.width(),
+            order: GateOrder::BeforeNorm,
+            head_dim: heads.head_width() / heads.groups,
+            weight: &self.norm,
+            eps: self.eps,
+        };
+        ops::gated_norm(backend, read, gate);
+        match all_read {
+            Some(all) => {
+                ops::join_columns(backend, all, Some(Part { x: read, first: 0 }), shares);
+                all
+            }
+            None => read,
+        }
+    }
+}
