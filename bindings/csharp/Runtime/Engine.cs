@@ -203,7 +203,8 @@ namespace Nanovllm
         }
 
         /// <summary>[any] Queues a conversation, to be answered by the model, and returns the id of its request.
-        /// <paramref name="templateOptions"/> are variables of the chat template, as a JSON object.</summary>
+        /// <paramref name="templateOptions"/> are variables of the chat template, as a JSON object. The template gets the tools of the
+        /// options.</summary>
         public ulong AddChat(IReadOnlyList<ChatMessage> messages, RequestOptions options = null, string templateOptions = null)
         {
             if (messages == null) throw new ArgumentNullException(nameof(messages));
@@ -387,6 +388,13 @@ namespace Nanovllm
         {
             if (tokens == null) throw new ArgumentNullException(nameof(tokens));
             return Outputs(() => AddRequest(tokens, options), options);
+        }
+
+        /// <summary>[one] As the other, for a conversation: see AddChat.</summary>
+        public IEnumerable<Output> StreamChat(IReadOnlyList<ChatMessage> messages, RequestOptions options = null, string templateOptions = null)
+        {
+            if (messages == null) throw new ArgumentNullException(nameof(messages));
+            return Outputs(() => AddChat(messages, options, templateOptions), options);
         }
 
         IEnumerable<Output> Outputs(Func<ulong> add, RequestOptions options)
