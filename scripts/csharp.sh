@@ -47,6 +47,14 @@ while IFS=$'\t' read -r page block; do
     cp "$(awk -F '\t' -v page="$page" '$1 == page && $5 == "Hello.cs" { print $6 }' "$out/list")" "$out/root/Hello.cs"
     [ -n "$(cd "$out/root" && sh -eu "$block")" ] || { echo "csharp.sh: the program of $page printed nothing" >&2; exit 1; }
 done <<<"$commands"
+# Other programs of the pages.
+awk -F '\t' '$3 == "csharp" && $4 == "run" && $5 != "Hello.cs" { print $1 "\t" $5 "\t" $6 }' "$out/list" >"$out/others"
+while IFS=$'\t' read -r page name block; do
+    program=$out/${name%.cs}.exe
+    cp "$block" "$out/$name"
+    $compile -r:"$out/Nanovllm.dll" -out:"$program" "$out/$name"
+    [ -n "$(mono --debug "$program" models/demo)" ] || { echo "csharp.sh: $name of $page printed nothing" >&2; exit 1; }
+done <"$out/others"
 # The program of the binding's page, in a folder of its own.
 readme=$out/readme
 mkdir "$readme"

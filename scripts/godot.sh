@@ -89,6 +89,7 @@ run
 run res://character.tscn
 run --script res://tests/tests.gd
 run --script res://tests/chat.gd
+run --script res://tests/tools.gd
 
 # Without the library, the conversation names the file that is missing.
 mv "$addon/libnanovllm.so.0" "$out/away"

@@ -4,7 +4,7 @@
 //
 // MODEL is a model folder or a GGUF file.
 //
-// Type and press Enter to say something; Tab or the mouse selects the shop; Escape interrupts an answer. The engine has
+// Type and press Enter to say something, or F1 to buy; Tab or the mouse selects the shop; Escape interrupts an answer. The engine has
 // no loop of its own: each frame gives it the time that drawing leaves. With --endless, answers continue until they are
 // interrupted, to measure frames. A script replaces the player, and the frame times are printed at its end. With
 // --layers the GPU has more to draw.
@@ -22,6 +22,7 @@
 #include "frame_clock.hpp"
 #include "scene.hpp"
 #include "script.hpp"
+#include "trade.hpp"
 #include "village.hpp"
 
 namespace {
@@ -79,8 +80,9 @@ std::optional<arguments> parse(int argc, char** argv) {
 /// Prints the answers and the statistics of the frames.
 void report(const game::village& village, const game::frame_clock& clock) {
   for (const game::shopkeeper& keeper : village.shopkeepers())
-    for (const nvllm::message& turn : keeper.talk())
-      if (turn.role == "assistant") std::cout << keeper.name() << ": " << turn.content << '\n';
+    for (const game::turn& turn : keeper.talk())
+      if (turn.role == "assistant") std::cout << keeper.name() << ": " << turn.text << '\n';
+  std::cout << "You: " << game::contents(village.player()) << '\n';
   std::cout << clock.report() << "; " << village.interruptions() << " answers interrupted\n";
 }
 

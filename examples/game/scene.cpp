@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "font.hpp"
+#include "trade.hpp"
 #include "village.hpp"
 
 namespace game {
@@ -67,7 +68,7 @@ void draw_shop(canvas& screen, const shopkeeper& keeper, int place, bool is_chos
   }
 }
 
-void draw_talk(canvas& screen, const shopkeeper& keeper) {
+void draw_talk(canvas& screen, const shopkeeper& keeper, const purse& player) {
   draw_panel(screen, talk_area, keeper.awning());
   // The name is empty on all but the first line of a turn.
   struct line {
@@ -77,11 +78,11 @@ void draw_talk(canvas& screen, const shopkeeper& keeper) {
   std::vector<line> lines;
   std::string name = keeper.name() + ":";
   int indent = width_of(name) + 5;
-  for (const nvllm::message& turn : keeper.talk()) {
-    if (turn.role == "system") continue;
+  for (const turn& turn : keeper.talk()) {
+    if (turn.role == "system" || turn.role == "tool") continue;
     bool is_player = turn.role == "user";
     std::string_view speaker = is_player ? std::string_view("You:") : name;
-    std::vector<std::string_view> wrapped = wrap(turn.content, talk_area.width - indent - 8);
+    std::vector<std::string_view> wrapped = wrap(turn.text, talk_area.width - indent - 8);
     if (wrapped.empty()) wrapped.push_back("");
     for (std::string_view text : wrapped)
       lines.push_back({std::exchange(speaker, ""), text, is_player ? player_ink : mixed(keeper.awning(), white, 1, 3),
@@ -92,12 +93,15 @@ void draw_talk(canvas& screen, const shopkeeper& keeper) {
     screen.write(hint, talk_area.x + 4, talk_area.y + 4, grey);
   }
   // Lines that do not fit are above the visible part.
-  std::size_t room = static_cast<std::size_t>(talk_area.height - 6) / line_height;
+  std::size_t room = static_cast<std::size_t>(talk_area.height - 6) / line_height - 1;
   int y = talk_area.y + 4;
   for (std::size_t i = lines.size() - std::min(lines.size(), room); i < lines.size(); i++, y += line_height) {
     screen.write(lines[i].name, talk_area.x + 4, y, lines[i].of_name);
     screen.write(lines[i].text, talk_area.x + 4 + indent, y, lines[i].of_text);
   }
+  std::string has = contents(player);
+  int last_line = talk_area.y + talk_area.height - line_height - 2;
+  screen.write(wrap(has, talk_area.width - 8).front(), talk_area.x + 4, last_line, gold);
 }
 
 void draw_frames(canvas& screen, const frame_clock& clock) {
@@ -138,7 +142,7 @@ void draw_frames(canvas& screen, const frame_clock& clock) {
 void draw_input(canvas& screen, const village& of) {
   const shopkeeper& keeper = of.shopkeepers()[of.chosen()];
   draw_panel(screen, input_area, edge);
-  std::string hint = keeper.is_talking() ? "Esc: interrupt   Tab: next shop" : "Enter: say it   Tab: next shop";
+  std::string hint = keeper.is_talking() ? "Esc: interrupt   Tab: next shop" : "Enter: say it   F1: buy   Tab: next shop";
   screen.write(hint, input_area.x + input_area.width - width_of(hint) - 4, input_area.y + 2, grey);
   int x = screen.write("> " + of.typed(), input_area.x + 4, input_area.y + 2, player_ink);
   screen.fill({x, input_area.y + 3, 1, 11}, white);
@@ -153,7 +157,7 @@ void draw(canvas& screen, const village& of, const frame_clock& clock) {
   screen.fill({0, street_height - 3, canvas::width, 3}, {92, 84, 88});
   for (std::size_t shop = 0; shop < of.shopkeepers().size(); shop++)
     draw_shop(screen, of.shopkeepers()[shop], static_cast<int>(shop), shop == of.chosen());
-  draw_talk(screen, of.shopkeepers()[of.chosen()]);
+  draw_talk(screen, of.shopkeepers()[of.chosen()], of.player());
   draw_frames(screen, clock);
   draw_input(screen, of);
 }

@@ -14,9 +14,15 @@ constexpr std::size_t longest_line = 120;
 }  // namespace
 
 village::village(nvllm::engine& engine, answers length) : engine_(engine), length_(length) {
-  shopkeepers_.emplace_back("Brenna", "blacksmith", colour{178, 74, 58});
-  shopkeepers_.emplace_back("Ilse", "herbalist", colour{78, 134, 84});
-  shopkeepers_.emplace_back("Urs", "baker", colour{196, 142, 66});
+  using stock = std::vector<goods>;
+  const stock iron{{"iron sword", 40}, {"shield", 25}, {"helmet", 18}, {"dagger", 12}, {"horseshoe", 3}};
+  const stock herbs{
+      {"healing potion", 15}, {"antidote", 20}, {"sleeping powder", 9}, {"mint tea", 2}, {"lavender soap", 5}};
+  const stock bread{{"Brötchen", 2}, {"rye bread", 4}, {"pretzel", 3}, {"honey cake", 7}, {"apple pie", 9}};
+  shopkeepers_.emplace_back("Brenna", "blacksmith", colour{178, 74, 58}, iron);
+  shopkeepers_.emplace_back("Ilse", "herbalist", colour{78, 134, 84}, herbs);
+  shopkeepers_.emplace_back("Urs", "baker", colour{196, 142, 66}, bread);
+  shopkeepers_.front().prepare(engine_, player_);
 }
 
 bool village::take(const SDL_Event& event) {
@@ -46,6 +52,11 @@ void village::press(SDL_Keycode key) {
       keeper.listen(engine_, typed_, length_);
       typed_.clear();
       break;
+    case SDLK_F1:
+      if (typed_.empty() || keeper.is_talking()) break;
+      keeper.sell(engine_, typed_, player_);
+      typed_.clear();
+      break;
     case SDLK_BACKSPACE:
       // A character may have several bytes, of which all but the first begin with the bits 10.
       while (!typed_.empty() && (typed_.back() & 0xC0) == 0x80) typed_.pop_back();
@@ -67,7 +78,7 @@ engine_work village::work(microseconds budget) {
   if (engine_.is_finished() && !is_talking()) return {};
   nvllm_step_result done = engine_.step(budget);
   for (const nvllm::output& news : engine_.outputs())
-    for (shopkeeper& keeper : shopkeepers_) keeper.speak(news);
+    for (shopkeeper& keeper : shopkeepers_) keeper.speak(engine_, news);
   return {microseconds{done.elapsed_us}, done.decode_tokens};
 }
 

@@ -11,6 +11,7 @@
 
 #include "frame_clock.hpp"
 #include "shopkeeper.hpp"
+#include "trade.hpp"
 
 namespace game {
 
@@ -25,6 +26,8 @@ class village {
   engine_work work(microseconds budget);
 
   const std::vector<shopkeeper>& shopkeepers() const { return shopkeepers_; }
+  /// What the player has.
+  const purse& player() const { return player_; }
   /// The shopkeeper that the player talks to.
   std::size_t chosen() const { return chosen_; }
   /// The text that the player has typed so far.
@@ -41,6 +44,7 @@ class village {
   nvllm::engine& engine_;
   answers length_;
   std::vector<shopkeeper> shopkeepers_;
+  purse player_;
   std::size_t chosen_ = 0;
   std::string typed_;
 };

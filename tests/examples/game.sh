@@ -1,6 +1,6 @@
 #!/bin/sh
-# The game, played by a script on a screen that nobody sees: what is asked in three shops is answered there, Escape cuts an
-# answer off, and frames go on while the engine works.
+# The game, played by a script on a screen that nobody sees: what is asked in three shops is answered there, what is bought is paid,
+# Escape cuts an answer off, and frames go on while the engine works.
 #   game.sh GAME MODEL_FOLDER
 set -eu
 game=$1 model=$2
@@ -70,6 +70,81 @@ tokens=$(printf '%s\n' "$said" | grep -c "^Brenna: \|^Ilse: ")
 printf '%s\n' "$said" | awk '/frames with talk/ { sub(/.*p50 /, ""); if ($1 + 0 < 100) good = 1 } END { exit !good }' ||
     { echo "game.sh: frames are too long: $said" >&2; failures=$((failures + 1)); }
 printf '%s\n' "$said" | tail -n 1
+
+# Sales are tool calls of a model that knows nothing of tools. They follow the rules all the same: goods of the shop that the player can pay,
+# for at least half of the price on the sign. A sale costs at least 2 gold, so that 30 questions are enough to spend 60.
+said=$({
+    printf 'key Tab\ntype a healing potion, please\nkey F1\nkey Tab\ntype xyzzy\nkey F1\nsilence\nkey Tab\n'
+    for _ in $(seq 30); do printf 'type I buy that\nkey F1\nsilence\n'; done
+} | play) || failures=$((failures + 1))
+printf '%s\n' "$said" >"$work/sales"
+awk -F '/' '
+    function refuse(why) { print "game.sh: " why ": " $0 >"/dev/stderr"; wrong++ }
+    FNR == NR { price[$1 ": [" $2] = $3; next }
+    / gold\?\]$/ {
+        offered = $0
+        sub(/ for [0-9]+ gold\?\]$/, "", offered)
+        if (!(offered in price) || $0 != offered " for " price[offered] " gold?]") refuse("no goods of this shop")
+        next
+    }
+    / sold for [0-9]+ gold\]$/ {
+        item = paid = $0
+        sub(/ sold for .*/, "", item)
+        sub(/.* sold for /, "", paid)
+        if (item != offered) refuse("another item is on the counter")
+        if (paid + 0 > price[item] || 2 * paid < price[item]) refuse("no price for it")
+        offered = ""
+        spent += paid
+        sub(/.*\[/, "", item)
+        items = items ", " item
+        seller = $0
+        sub(/:.*/, "", seller)
+        sales[seller]++
+        next
+    }
+    /^You: / { purse = $0 }
+    END {
+        gold = list = purse
+        sub(/^You: /, "", gold)
+        sub(/^You: [0-9]* gold/, "", list)
+        # Items are in the order of the sales, and the report in that of the shops.
+        if (gold + 0 != 60 - spent || gold + 0 < 0) refuse("the purse should have " 60 - spent " gold: " purse)
+        if (length(list) != length(items)) refuse("the purse should have" items ": " purse)
+        if (sales["Ilse"] != 1 || sales["Urs"] != 1 || sales["Brenna"] < 1) refuse("a shop has sold nothing")
+        exit wrong
+    }' - "$work/sales" <<'STOCK' || failures=$((failures + 1))
+Brenna/iron sword/40
+Brenna/shield/25
+Brenna/helmet/18
+Brenna/dagger/12
+Brenna/horseshoe/3
+Ilse/healing potion/15
+Ilse/antidote/20
+Ilse/sleeping powder/9
+Ilse/mint tea/2
+Ilse/lavender soap/5
+Urs/Brötchen/2
+Urs/rye bread/4
+Urs/pretzel/3
+Urs/honey cake/7
+Urs/apple pie/9
+STOCK
+wants "a purse that is empty" "^Brenna: \[you cannot pay for anything here\]$" "$said"
+
+# A sale that is interrupted costs nothing, and its shopkeeper still talks.
+said=$(play <<'SCRIPT'
+type a dagger, please
+key F1
+key Escape
+silence
+type what do you sell?
+key Return
+silence
+SCRIPT
+) || failures=$((failures + 1))
+wants "a sale that is interrupted" "^Brenna: \[nothing is sold\]$" "$said"
+wants "nothing is paid" "^You: 60 gold$" "$said"
+wants "an answer after that" "; 1 answers interrupted$" "$said"
 
 # OpenGL's pictures are timed. Here it draws with the CPU.
 driver=opengl

@@ -53,6 +53,14 @@ namespace Nanovllm
             return Stream((engine, given) => engine.AddRequest(copied, given), options);
         }
 
+        /// <summary>As the other, for a conversation: see Engine.AddChat.</summary>
+        public IAsyncEnumerable<Output> StreamChat(IReadOnlyList<ChatMessage> messages, RequestOptions options = null, string templateOptions = null)
+        {
+            if (messages == null) throw new ArgumentNullException(nameof(messages));
+            var copied = new List<ChatMessage>(messages);
+            return Stream((engine, given) => engine.AddChat(copied, given, templateOptions), options);
+        }
+
         // The request is added by a function, which the tests let wait.
         internal IAsyncEnumerable<Output> Stream(Func<Engine, RequestOptions, ulong> add, RequestOptions options) => new Outputs(this, add, options);
 

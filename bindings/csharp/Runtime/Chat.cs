@@ -110,7 +110,7 @@ namespace Nanovllm
             bool isKept = true;
             try
             {
-                foreach (Output output in Engine.Stream(Prompt(), Options))
+                foreach (Output output in Engine.StreamChat(asked, Options, TemplateOptions))
                 {
                     RequestId = output.RequestId;
                     AppendText(output.TextSpan);
@@ -131,8 +131,6 @@ namespace Nanovllm
             if (engine.Engine != Engine) throw new ArgumentException("it steps another engine than that of this conversation", nameof(engine));
             return new AsyncAnswer(this, engine, text);
         }
-
-        string Prompt() => Engine.ApplyChatTemplate(Json.Array(asked), TemplateOptions);
 
         void BeginAnswer(string text)
         {
@@ -183,7 +181,7 @@ namespace Nanovllm
                 chat.BeginAnswer(text);
                 try
                 {
-                    return new Reader(chat, engine.Stream(chat.Prompt(), chat.Options).GetAsyncEnumerator(cancellation));
+                    return new Reader(chat, engine.StreamChat(chat.asked, chat.Options, chat.TemplateOptions).GetAsyncEnumerator(cancellation));
                 }
                 catch
                 {

@@ -140,7 +140,7 @@ namespace Nanovllm
         /// <summary>[any] The statistics in the text format of Prometheus.</summary>
         public string GetMetricsText()
         {
-            return Text((byte* text, UIntPtr capacity, UIntPtr* needed, nvllm_error* error) => Native.nvllm_metrics_text(handle, text, capacity, needed, error));
+            return Utf8.Written((byte* text, UIntPtr capacity, UIntPtr* needed, nvllm_error* error) => Native.nvllm_metrics_text(handle, text, capacity, needed, error));
         }
 
         /// <summary>[any] The numbers that a request has where its options are null: the defaults, with the sampling that the model
@@ -203,7 +203,8 @@ namespace Nanovllm
         }
 
         /// <summary>[any] Queues a conversation, to be answered by the model, and returns the id of its request.
-        /// <paramref name="templateOptions"/> are variables of the chat template, as a JSON object.</summary>
+        /// <paramref name="templateOptions"/> are variables of the chat template, as a JSON object. The template gets the tools of the
+        /// options.</summary>
         public ulong AddChat(IReadOnlyList<ChatMessage> messages, RequestOptions options = null, string templateOptions = null)
         {
             if (messages == null) throw new ArgumentNullException(nameof(messages));
@@ -389,6 +390,13 @@ namespace Nanovllm
             return Outputs(() => AddRequest(tokens, options), options);
         }
 
+        /// <summary>[one] As the other, for a conversation: see AddChat.</summary>
+        public IEnumerable<Output> StreamChat(IReadOnlyList<ChatMessage> messages, RequestOptions options = null, string templateOptions = null)
+        {
+            if (messages == null) throw new ArgumentNullException(nameof(messages));
+            return Outputs(() => AddChat(messages, options, templateOptions), options);
+        }
+
         IEnumerable<Output> Outputs(Func<ulong> add, RequestOptions options)
         {
             uint left = options?.N ?? 1;
@@ -560,7 +568,7 @@ namespace Nanovllm
             fixed (uint* first = tokens)
             {
                 uint* from = first;
-                return Text((byte* text, UIntPtr capacity, UIntPtr* needed, nvllm_error* error) =>
+                return Utf8.Written((byte* text, UIntPtr capacity, UIntPtr* needed, nvllm_error* error) =>
                     Native.nvllm_detokenize(handle, from, count, (uint)flags, text, capacity, needed, error));
             }
         }
@@ -577,31 +585,28 @@ namespace Nanovllm
             fixed (byte* firstOption = options)
             {
                 byte* from = NotNull(firstMessage), with = firstOption;
-                return Text((byte* text, UIntPtr capacity, UIntPtr* needed, nvllm_error* error) => Native.nvllm_apply_chat_template(
+                return Utf8.Written((byte* text, UIntPtr capacity, UIntPtr* needed, nvllm_error* error) => Native.nvllm_apply_chat_template(
                     handle, from, (UIntPtr)messages.Length, with, (UIntPtr)(options?.Length ?? 0), text, capacity, needed, error));
             }
         }
 
-        delegate int TextFunction(byte* text, UIntPtr capacity, UIntPtr* needed, nvllm_error* error);
+        // ---- answers ----
 
-        static string Text(TextFunction function)
+        /// <summary>[any] A parser for one answer of the model: content, reasoning and tool calls, while it is written. <paramref name="prompt"/> is the
+        /// text after which the model writes, or null if it is not known: a chat template may have begun the answer. <paramref name="tools"/> are
+        /// those of the request, as JSON, or null. The request needs KeepSpecialTokens.</summary>
+        public AnswerParser CreateAnswerParser(string prompt = null, string tools = null)
         {
-            var buffer = new byte[4096];
-            while (true)
+            byte[] bytes = Utf8.Bytes(prompt ?? "");
+            nvllm_error error;
+            IntPtr parser;
+            using (var memory = new Borrowed())
+            fixed (byte* text = bytes)
             {
-                nvllm_error error;
-                UIntPtr needed;
-                fixed (byte* text = buffer)
-                {
-                    int status = function(text, (UIntPtr)buffer.Length, &needed, &error);
-                    if (status != (int)Status.BufferTooSmall)
-                    {
-                        Check.Succeeded(status, &error);
-                        return Utf8.Text(text, (UIntPtr)((ulong)needed - 1));
-                    }
-                }
-                buffer = new byte[checked((int)needed)];
+                byte* given = tools == null ? null : memory.Text(tools, nameof(tools));
+                Check.Succeeded(Native.nvllm_answer_parser_new(handle, NotNull(text), (UIntPtr)bytes.Length, given, &parser, &error), &error);
             }
+            return new AnswerParser(parser);
         }
 
         // ---- cached prefixes ----

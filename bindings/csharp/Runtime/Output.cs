@@ -71,6 +71,9 @@ namespace Nanovllm
         /// <summary>Tokens generated so far.</summary>
         public int CompletionTokens { get; private set; }
 
+        /// <summary>Those of CompletionTokens that were reasoning, if the request has MaxThinkingTokens; else 0.</summary>
+        public int ReasoningTokens { get; private set; }
+
         /// <summary>From adding the request to its first token or its embedding; 0 before that.</summary>
         public TimeSpan TimeToFirstToken { get; private set; }
 
@@ -139,6 +142,7 @@ namespace Nanovllm
             PromptTokens = (int)native->prompt_tokens;
             CachedTokens = (int)native->cached_tokens;
             CompletionTokens = (int)native->completion_tokens;
+            ReasoningTokens = (int)native->reasoning_tokens;
             TimeToFirstToken = TimeSpan.FromTicks(checked((long)native->time_to_first_token_us * 10));
             NumLogprobs = (int)native->num_logprobs;
             NumPromptLogprobs = (int)native->num_prompt_logprobs;
@@ -171,6 +175,7 @@ namespace Nanovllm
             FinishReason = next.FinishReason;
             Error = next.Error;
             CompletionTokens = next.CompletionTokens;
+            ReasoningTokens = next.ReasoningTokens;
             TimeToFirstToken = next.TimeToFirstToken;
             CumulativeLogprob = next.CumulativeLogprob;
             Score = next.Score;

@@ -22,6 +22,41 @@ namespace Nanovllm
             return Strict.GetBytes(text + "\0");
         }
 
+        /// <summary>Encodes a text into bytes that grow if they are too few, and are never empty. Returns the number of bytes.</summary>
+        internal static int Encode(ReadOnlySpan<char> text, ref byte[] bytes)
+        {
+            fixed (char* from = text)
+            {
+                if (from == null) return 0;
+                int count = Strict.GetByteCount(from, text.Length);
+                if (bytes.Length < count) bytes = new byte[Math.Max(count, 2 * bytes.Length)];
+                fixed (byte* to = bytes) return Strict.GetBytes(from, text.Length, to, bytes.Length);
+            }
+        }
+
+        internal delegate int Writer(byte* text, UIntPtr capacity, UIntPtr* needed, nvllm_error* error);
+
+        /// <summary>The text that a function of the C API writes, which is called again if the buffer was too small.</summary>
+        internal static string Written(Writer function)
+        {
+            var buffer = new byte[4096];
+            while (true)
+            {
+                nvllm_error error;
+                UIntPtr needed;
+                fixed (byte* text = buffer)
+                {
+                    int status = function(text, (UIntPtr)buffer.Length, &needed, &error);
+                    if (status != (int)Status.BufferTooSmall)
+                    {
+                        Check.Succeeded(status, &error);
+                        return Text(text, (UIntPtr)((ulong)needed - 1));
+                    }
+                }
+                buffer = new byte[checked((int)needed)];
+            }
+        }
+
         internal static string Text(byte* bytes, UIntPtr count) => count == UIntPtr.Zero ? "" : Encoding.UTF8.GetString(bytes, checked((int)count));
 
         internal static string Terminated(byte* bytes)
@@ -91,6 +126,9 @@ namespace Nanovllm
         public string Role { get; }
 
         public string Content { get; }
+
+        /// <summary>The message as JSON, an element of the array that Engine.ApplyChatTemplate takes.</summary>
+        public string ToJson() => Json.Message(new StringBuilder(), this).ToString();
     }
 
     internal static class Json
@@ -100,13 +138,19 @@ namespace Nanovllm
             var json = new StringBuilder("[");
             foreach (ChatMessage message in messages)
             {
-                json.Append(json.Length > 1 ? ",{\"role\":" : "{\"role\":");
-                Append(json, message.Role);
-                json.Append(",\"content\":");
-                Append(json, message.Content);
-                json.Append('}');
+                if (json.Length > 1) json.Append(',');
+                Message(json, message);
             }
             return json.Append(']').ToString();
+        }
+
+        internal static StringBuilder Message(StringBuilder json, ChatMessage message)
+        {
+            json.Append("{\"role\":");
+            Append(json, message.Role);
+            json.Append(",\"content\":");
+            Append(json, message.Content);
+            return json.Append('}');
         }
 
         static void Append(StringBuilder json, string text)

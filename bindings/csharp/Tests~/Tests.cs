@@ -27,7 +27,7 @@ static class Program
         Abi = arguments[1];
         GenerateInC = arguments.Length > 2 ? arguments[2] : null;
         int passed = 0, failed = 0;
-        foreach (Type type in new[] { typeof(Layout), typeof(Generating), typeof(Opening), typeof(FilesOfAModel), typeof(Disposing), typeof(Threads), typeof(Waiting), typeof(Asynchronous), typeof(Chats) })
+        foreach (Type type in new[] { typeof(Layout), typeof(Generating), typeof(Opening), typeof(FilesOfAModel), typeof(Disposing), typeof(Threads), typeof(Waiting), typeof(Asynchronous), typeof(Chats), typeof(Answers) })
         {
             foreach (MethodInfo test in type.GetMethods(BindingFlags.Public | BindingFlags.Static | BindingFlags.DeclaredOnly))
             {

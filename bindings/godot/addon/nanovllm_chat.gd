@@ -6,6 +6,10 @@ extends Node
 
 ## A part of the answer.
 signal text_generated(text: String)
+## A part of the reasoning, if the answer is parsed.
+signal reasoning_generated(text: String)
+## The model has called a tool of the options. Its numbers are floats.
+signal tool_called(tool: String, arguments: Dictionary)
 ## The answer has ended and is in the history: all of it, and the reason as NanovllmEngine.finished has it.
 signal answered(answer: String, reason: String)
 ## The question was refused, or its answer failed. The history is as before.
@@ -18,19 +22,21 @@ signal failed(message: String)
 ## Options of NanovllmEngine.generate_chat.
 @export var options := {}
 
-## The history without the system message: dictionaries with role and content. A question and its answer are part of it when the answer
-## has ended. Do not change it during an answer.
+## The history without the system message: dictionaries with role and content, and where the answer was parsed reasoning_content and
+## tool_calls. A question and its answer are part of it when the answer has ended. Do not change it during an answer.
 var messages: Array[Dictionary] = []
 ## What there is of the answer, or all of the last one.
 var answer := ""
 
 var _id := 0
-var _question := ""
+var _question := {}
+## The answer as the engine has parsed it; empty if it has not.
+var _message := {}
 var _connected: Node
 
 
-## Says a text in the role "user". Returns the id of the request, or 0 after failed(message).
-func send(text: String) -> int:
+## Says a text in the role "user"; the result of a tool call in the role "tool". Returns the id of the request, or 0 after failed(message).
+func send(text: String, role := "user") -> int:
 	var problem := _problem()
 	if problem != "":
 		return _refuse(problem)
@@ -38,8 +44,9 @@ func send(text: String) -> int:
 	var asked: Array[Dictionary] = messages.duplicate()
 	if system != "":
 		asked.push_front({"role": "system", "content": system})
-	asked.append({"role": "user", "content": text})
-	_question = text
+	_question = {"role": role, "content": text}
+	_message = {}
+	asked.append(_question)
 	answer = ""
 	_id = engine.generate_chat(asked, options)
 	if _id == 0:
@@ -87,9 +94,15 @@ func _connect() -> void:
 		return
 	if is_instance_valid(_connected):
 		_connected.text_generated.disconnect(_on_text_generated)
+		_connected.reasoning_generated.disconnect(_on_reasoning_generated)
+		_connected.tool_called.disconnect(_on_tool_called)
+		_connected.message_completed.disconnect(_on_message_completed)
 		_connected.finished.disconnect(_on_finished)
 		_connected.failed.disconnect(_on_failed)
 	engine.text_generated.connect(_on_text_generated)
+	engine.reasoning_generated.connect(_on_reasoning_generated)
+	engine.tool_called.connect(_on_tool_called)
+	engine.message_completed.connect(_on_message_completed)
 	engine.finished.connect(_on_finished)
 	engine.failed.connect(_on_failed)
 	_connected = engine
@@ -102,13 +115,28 @@ func _on_text_generated(id: int, text: String) -> void:
 	text_generated.emit(text)
 
 
+func _on_reasoning_generated(id: int, text: String) -> void:
+	if id == _id and _id != 0:
+		reasoning_generated.emit(text)
+
+
+func _on_tool_called(id: int, tool: String, arguments: Dictionary) -> void:
+	if id == _id and _id != 0:
+		tool_called.emit(tool, arguments)
+
+
+func _on_message_completed(id: int, message: Dictionary) -> void:
+	if id == _id and _id != 0:
+		_message = message
+
+
 func _on_finished(id: int, reason: String) -> void:
 	if id != _id or _id == 0:
 		return
 	_id = 0
-	if answer != "":
-		messages.append({"role": "user", "content": _question})
-		messages.append({"role": "assistant", "content": answer})
+	if answer != "" or _message.has("tool_calls"):
+		messages.append(_question)
+		messages.append({"role": "assistant", "content": answer} if _message.is_empty() else _message)
 	answered.emit(answer, reason)
 
 

@@ -1,7 +1,6 @@
 #include "godot.hpp"
 
 #include <cstring>
-#include <vector>
 
 namespace godot {
 
@@ -182,13 +181,13 @@ void Value::set(const Value& key, const Value& value) {
     api.variant_set_keyed(data_, key.data_, value.data_, &valid);
 }
 
-static std::vector<GDExtensionConstVariantPtr> pointers(std::initializer_list<const Value*> arguments) {
+static std::vector<GDExtensionConstVariantPtr> pointers(const std::vector<const Value*>& arguments) {
     std::vector<GDExtensionConstVariantPtr> raw;
     for (const Value* argument : arguments) raw.push_back(argument->raw());
     return raw;
 }
 
-Value Value::call(const char* method, std::initializer_list<const Value*> arguments) const {
+Value Value::call(const char* method, const std::vector<const Value*>& arguments) const {
     std::vector<GDExtensionConstVariantPtr> raw_arguments = pointers(arguments);
     Value result;
     api.variant_destroy(result.data_);
@@ -198,7 +197,7 @@ Value Value::call(const char* method, std::initializer_list<const Value*> argume
     return result;
 }
 
-bool call_static(const char* class_name, const char* method, int64_t hash, std::initializer_list<const Value*> arguments, Value& result) {
+bool call_static(const char* class_name, const char* method, int64_t hash, const std::vector<const Value*>& arguments, Value& result) {
     GDExtensionMethodBindPtr bind = api.classdb_get_method_bind(Name(class_name).get(), Name(method).get(), hash);
     if (!bind) return false;
     std::vector<GDExtensionConstVariantPtr> raw_arguments = pointers(arguments);
@@ -207,6 +206,14 @@ bool call_static(const char* class_name, const char* method, int64_t hash, std::
     api.object_method_bind_call(bind, nullptr, raw_arguments.data(), static_cast<GDExtensionInt>(raw_arguments.size()), result.raw(),
                                 &error);
     return error.error == GDEXTENSION_CALL_OK;
+}
+
+Value parse_json(const std::string& text) {
+    // The Value counts as the first reference to the object, and frees it.
+    Value parser = Value::of_object(api.classdb_construct_object2(Name("JSON").get()));
+    Value source = Value::of(text);
+    bool is_json = parser.call("parse", {&source}).to_int() == 0;
+    return is_json ? parser.call("get_data", {}) : Value();
 }
 
 }  // namespace godot

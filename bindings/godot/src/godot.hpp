@@ -4,8 +4,8 @@
 #pragma once
 
 #include <cstdint>
-#include <initializer_list>
 #include <string>
+#include <vector>
 
 #include "../gdextension_interface.h"
 
@@ -117,7 +117,7 @@ public:
     void set(const Value& key, const Value& value);
     void append(const Value& value) const { call("append", {&value}); }
     // Calls a method; nil if there is none of this name or if it refuses the arguments.
-    Value call(const char* method, std::initializer_list<const Value*> arguments) const;
+    Value call(const char* method, const std::vector<const Value*>& arguments) const;
 
     GDExtensionVariantPtr raw() const { return const_cast<unsigned char*>(data_); }
     // Replaces the Variant at `variant` with a copy.
@@ -133,6 +133,9 @@ private:
 };
 
 // Calls a static method of a class. False if this Godot does not have it with that hash.
-bool call_static(const char* class_name, const char* method, int64_t hash, std::initializer_list<const Value*> arguments, Value& result);
+bool call_static(const char* class_name, const char* method, int64_t hash, const std::vector<const Value*>& arguments, Value& result);
+
+// The value of a text of JSON, whose numbers are floats, as Godot's parser makes them. Nil if it is no JSON.
+Value parse_json(const std::string& text);
 
 }  // namespace godot

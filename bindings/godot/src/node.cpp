@@ -65,13 +65,19 @@ std::string Node::open_engine() {
     return message;
 }
 
-void Node::close() {
+std::set<int64_t> Node::end_all() {
     std::set<int64_t> ended;
-    ended.swap(live_);
+    for (const auto& one : live_) ended.insert(one.first);
+    live_.clear();
+    return ended;
+}
+
+void Node::close() {
+    std::set<int64_t> ended = end_all();
     nvllm_engine_free(engine_);
     engine_ = nullptr;
     files_ = Value();
-    for (int64_t id : ended) emit("finished", Value::of(id), Value::of(std::string("cancelled")));
+    for (int64_t id : ended) emit("finished", id, "cancelled");
 }
 
 void Node::free() {
@@ -81,16 +87,22 @@ void Node::free() {
 
 int64_t Node::refuse(const std::string& message) {
     last_error_ = message;
-    emit("failed", Value::of(int64_t{0}), Value::of(message));
+    emit("failed", 0, message);
     return 0;
 }
 
 int64_t Node::add(const std::string& prompt, const RequestOptions& options) {
     uint64_t id = 0;
     nvllm_error error;
+    std::shared_ptr<Answer> answer;
+    std::string message;
+    if (options.is_parsed()) {
+        answer = Answer::make(engine_, prompt, options.native()->tools, message);
+        if (!answer) return refuse(message);
+    }
     if (nvllm_add_request(engine_, prompt.data(), prompt.size(), options.native(), &id, &error) != NVLLM_OK) return refuse(error.message);
     last_id_ = ids_before_ + static_cast<int64_t>(id);
-    live_.insert(last_id_);
+    live_[last_id_] = answer;
     return last_id_;
 }
 
@@ -180,12 +192,11 @@ void Node::ready() {
 }
 
 void Node::fail_all(const std::string& message) {
-    std::set<int64_t> ended;
-    ended.swap(live_);
+    std::set<int64_t> ended = end_all();
     last_error_ = message;
     // The engine cannot be used any more.
     close();
-    for (int64_t id : ended) emit("failed", Value::of(id), Value::of(message));
+    for (int64_t id : ended) emit("failed", id, message);
 }
 
 void Node::step() {
@@ -211,18 +222,57 @@ void Node::emit_output(const nvllm_output& output) {
     int32_t reason = output.finish_reason;
     std::string text(output.text ? output.text : "", output.text ? output.text_len : 0);
     std::string message = output.error_message ? output.error_message : "";
-    if (!text.empty()) emit("text_generated", Value::of(id), Value::of(text));
+    auto found = live_.find(id);
+    // A request that has failed, as in emit_parts.
+    if (found == live_.end()) return;
+    std::shared_ptr<Answer> answer = found->second;
+    if (answer) {
+        if (!emit_parts(id, *answer, text, reason != NVLLM_FINISH_NONE)) return;
+    } else if (!text.empty()) {
+        emit("text_generated", id, text);
+    }
     // close() in the handler has ended the request already.
     if (reason == NVLLM_FINISH_NONE || live_.erase(id) == 0) return;
     if (reason == NVLLM_FINISH_ERROR) {
         last_error_ = message;
-        return emit("failed", Value::of(id), Value::of(message));
+        return emit("failed", id, message);
     }
-    emit("finished", Value::of(id), Value::of(std::string(finish_name(reason))));
+    if (answer) {
+        Value of = Value::of(id), whole = answer->message();
+        emit("message_completed", {&of, &whole});
+    }
+    emit("finished", id, finish_name(reason));
 }
 
-void Node::emit(const char* signal, const Value& first, const Value& second) {
+bool Node::emit_parts(int64_t id, Answer& answer, const std::string& text, bool is_end) {
+    std::vector<AnswerPart> parts;
+    std::string message;
+    bool is_read = answer.read(text, is_end, parts, message);
+    for (const AnswerPart& part : parts) {
+        if (part.kind == AnswerPart::Kind::call) {
+            Value of = Value::of(id), name = Value::of(part.text);
+            emit("tool_called", {&of, &name, &part.arguments});
+        } else {
+            emit(part.kind == AnswerPart::Kind::content ? "text_generated" : "reasoning_generated", id, part.text);
+        }
+        if (live_.count(id) == 0) return false;
+    }
+    if (is_read) return true;
+    cancel(id);
+    live_.erase(id);
+    last_error_ = message;
+    emit("failed", id, message);
+    return false;
+}
+
+void Node::emit(const char* signal, std::vector<const Value*> arguments) {
     if (!object_) return;
     Value name = Value::of(std::string(signal));
-    Value::of_object(object_).call("emit_signal", {&name, &first, &second});
+    arguments.insert(arguments.begin(), &name);
+    Value::of_object(object_).call("emit_signal", arguments);
+}
+
+void Node::emit(const char* signal, int64_t id, const std::string& text) {
+    Value first = Value::of(id), second = Value::of(text);
+    emit(signal, {&first, &second});
 }

@@ -7,10 +7,13 @@
 #include <nanovllm.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
+#include <vector>
 
+#include "answer.hpp"
 #include "godot.hpp"
 #include "options.hpp"
 
@@ -62,14 +65,20 @@ private:
     int64_t add(const std::string& prompt, const RequestOptions& options);
     int64_t refuse(const std::string& message);
     void fail_all(const std::string& message);
-    void emit(const char* signal, const godot::Value& first, const godot::Value& second);
+    // The ids of all live requests, which are none any more.
+    std::set<int64_t> end_all();
+    void emit(const char* signal, std::vector<const godot::Value*> arguments);
+    void emit(const char* signal, int64_t id, const std::string& text);
     void emit_output(const nvllm_output& output);
+    // False if a handler has ended the request, or if what the model wrote cannot be read, which is then failed.
+    bool emit_parts(int64_t id, Answer& answer, const std::string& text, bool is_end);
 
     GDExtensionObjectPtr object_;
     nvllm_engine* engine_ = nullptr;
     // The files of a model that is in a pack file, which the engine reads.
     godot::Value files_;
-    std::set<int64_t> live_;
+    // By id: what reads the answer, or null if its text is passed on as it is.
+    std::map<int64_t, std::shared_ptr<Answer>> live_;
     // The ids of an engine start at 1. Those of the node go on when it opens another one, so that no two of its requests share one.
     int64_t ids_before_ = 0;
     int64_t last_id_ = 0;

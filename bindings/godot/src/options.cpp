@@ -8,7 +8,7 @@ using godot::Value;
 
 namespace {
 
-enum class Kind { u32, u64, i32, f32, flag, early_stopping };
+enum class Kind { u32, u64, i32, f32, flag, early_stopping, tool_choice };
 
 struct Option {
     const char* name;
@@ -38,6 +38,10 @@ const Option OPTIONS[] = {
     OPTION(include_stop, flag),
     OPTION(max_wait_us, u64),
     OPTION(cache_salt, u64),
+    OPTION(tool_choice, tool_choice),
+    OPTION(parallel_tool_calls, flag),
+    OPTION(strict_tools, flag),
+    OPTION(max_thinking_tokens, u32),
 #undef OPTION
 };
 
@@ -66,21 +70,27 @@ bool refuse(std::string& message, const std::string& key, const std::string& wan
     return false;
 }
 
-// The names of NVLLM_EARLY_STOPPING_*, in the order of their values.
-const char* const EARLY_STOPPING[] = {"heuristic", "at_once", "never"};
+// The names of NVLLM_EARLY_STOPPING_* and of NVLLM_TOOL_CHOICE_*, in the order of their values.
+const std::vector<std::string> EARLY_STOPPING = {"heuristic", "at_once", "never"};
+const std::vector<std::string> TOOL_CHOICE = {"auto", "none", "required", "named"};
 
-bool set_early_stopping(const Value& value, nvllm_request_options& options, std::string& message) {
-    int64_t number = 0;
-    if (whole_number(value, 0, NVLLM_EARLY_STOPPING_NEVER, number)) {
-        options.early_stopping = static_cast<uint32_t>(number);
+// The value of an enumeration, by its name or as a number. A field of 32 bits holds it, signed or not.
+bool set_choice(const char* key, const std::vector<std::string>& names, const Value& value, void* field, std::string& message) {
+    int64_t number = 0, last = static_cast<int64_t>(names.size()) - 1;
+    bool is_known = whole_number(value, 0, last, number);
+    for (int64_t i = 0; value.is_text() && i <= last; i++) {
+        if (value.to_text() != names[static_cast<size_t>(i)]) continue;
+        number = i;
+        is_known = true;
+    }
+    if (is_known) {
+        int32_t chosen = static_cast<int32_t>(number);
+        std::memcpy(field, &chosen, sizeof chosen);
         return true;
     }
-    for (uint32_t i = 0; value.is_text() && i <= NVLLM_EARLY_STOPPING_NEVER; i++) {
-        if (value.to_text() != EARLY_STOPPING[i]) continue;
-        options.early_stopping = i;
-        return true;
-    }
-    return refuse(message, "early_stopping", "heuristic, at_once, never or 0 to 2", value);
+    std::string wanted;
+    for (size_t i = 0; i < names.size(); i++) wanted += (i == 0 ? "" : ", ") + names[i];
+    return refuse(message, key, wanted + " or 0 to " + std::to_string(last), value);
 }
 
 bool set_number(const Option& option, const Value& value, nvllm_request_options& options, std::string& message) {
@@ -104,7 +114,9 @@ bool set_number(const Option& option, const Value& value, nvllm_request_options&
             *static_cast<float*>(field) = static_cast<float>(value.to_float());
             return true;
         case Kind::early_stopping:
-            return set_early_stopping(value, options, message);
+            return set_choice(option.name, EARLY_STOPPING, value, field, message);
+        case Kind::tool_choice:
+            return set_choice(option.name, TOOL_CHOICE, value, field, message);
         case Kind::flag:
             if (value.type() != GDEXTENSION_VARIANT_TYPE_BOOL) return refuse(message, option.name, "a bool", value);
             *static_cast<uint32_t*>(field) = value.to_bool() ? 1 : 0;
@@ -221,6 +233,22 @@ bool RequestOptions::read(const nvllm_engine* engine, const Value& dictionary, b
         }
         if (!set(key.to_text(), dictionary.get(key), is_chat, message)) return false;
     }
+    return conclude(is_chat, message);
+}
+
+bool RequestOptions::conclude(bool is_chat, std::string& message) {
+    bool has_tools = options_.tools != nullptr;
+    is_parsed_ = parse_answer_.value_or(has_tools);
+    if (is_parsed_ && !keep_special_tokens_.value_or(true)) {
+        message = "option keep_special_tokens is false, but must be true or left out where the answer is parsed: the markers of calls are special "
+                  "tokens. Set parse_answer to false for the text as it is";
+        return false;
+    }
+    options_.keep_special_tokens = keep_special_tokens_.value_or(is_parsed_) ? 1 : 0;
+    if (is_chat && has_tools && !has_tools_of_template_ && options_.tool_choice != NVLLM_TOOL_CHOICE_NONE) {
+        bool is_alone = template_options_.size() <= 2;
+        template_options_ = "{\"tools\":" + tools_ + (is_alone ? "}" : "," + template_options_.substr(1));
+    }
     return true;
 }
 
@@ -231,19 +259,57 @@ bool RequestOptions::set(const std::string& key, const Value& value, bool is_cha
     if (key == "stop") return set_stop(value, message);
     if (key == "stop_tokens") return set_stop_tokens(value, message);
     if (key == "json_schema" || key == "regex" || key == "lark") return set_structure(key, value, message);
-    if (key == "template_options") {
-        if (!is_chat) {
-            message = "option template_options is one of generate_chat: generate does not use the chat template";
-            return false;
-        }
-        if (value.type() != GDEXTENSION_VARIANT_TYPE_DICTIONARY) return refuse(message, key, "a Dictionary", value);
-        return append_json(value, "option template_options", template_options_, message);
+    if (key == "tools") return set_tools(value, message);
+    if (key == "tool_name") return set_tool_name(value, message);
+    if (key == "keep_special_tokens" || key == "parse_answer") {
+        if (value.type() != GDEXTENSION_VARIANT_TYPE_BOOL) return refuse(message, key, "a bool", value);
+        (key == "parse_answer" ? parse_answer_ : keep_special_tokens_) = value.to_bool();
+        return true;
     }
+    if (key == "template_options") return set_template_options(value, is_chat, message);
     message = "unknown option " + key + ": known are ";
     for (const Option& option : OPTIONS) message += std::string(option.name) + ", ";
-    message += "stop, stop_tokens, json_schema, regex, lark";
+    message += "stop, stop_tokens, json_schema, regex, lark, tools, tool_name, keep_special_tokens, parse_answer";
     if (is_chat) message += ", template_options";
     return false;
+}
+
+bool RequestOptions::set_tools(const Value& value, std::string& message) {
+    const char* wanted = "an Array of Dictionaries, or its JSON as a String";
+    Value list = value.is_text() ? godot::parse_json(value.to_text()) : value;
+    if (list.type() != GDEXTENSION_VARIANT_TYPE_ARRAY) return refuse(message, "tools", wanted, value);
+    for (int64_t i = 0, size = list.size(); i < size; i++) {
+        Value tool = list.at(i);
+        if (tool.type() != GDEXTENSION_VARIANT_TYPE_DICTIONARY) return refuse(message, "tools[" + std::to_string(i) + "]", "a Dictionary", tool);
+    }
+    // A text stays as it is, so that its integers do.
+    if (value.is_text()) {
+        tools_ = value.to_text();
+    } else if (!append_json(list, "option tools", tools_, message)) {
+        return false;
+    }
+    if (has_nul(tools_)) return refuse(message, "tools", "a text without NUL characters", value);
+    options_.tools = tools_.c_str();
+    return true;
+}
+
+bool RequestOptions::set_tool_name(const Value& value, std::string& message) {
+    if (!value.is_text()) return refuse(message, "tool_name", "a String", value);
+    tool_name_ = value.to_text();
+    if (has_nul(tool_name_)) return refuse(message, "tool_name", "a text without NUL characters", value);
+    options_.tool_name = tool_name_.c_str();
+    return true;
+}
+
+bool RequestOptions::set_template_options(const Value& value, bool is_chat, std::string& message) {
+    if (!is_chat) {
+        message = "option template_options is one of generate_chat: generate does not use the chat template";
+        return false;
+    }
+    if (value.type() != GDEXTENSION_VARIANT_TYPE_DICTIONARY) return refuse(message, "template_options", "a Dictionary", value);
+    Value tools = Value::of(std::string("tools"));
+    has_tools_of_template_ = value.call("has", {&tools}).to_bool();
+    return append_json(value, "option template_options", template_options_, message);
 }
 
 bool RequestOptions::set_structure(const std::string& key, const Value& value, std::string& message) {

@@ -5,6 +5,7 @@
 
 #include <nanovllm.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,17 +21,30 @@ public:
     const nvllm_request_options* native() const { return &options_; }
     // The object of "template_options" as JSON; empty if there is none.
     const std::string& template_options() const { return template_options_; }
+    // Whether the answer becomes content, reasoning and tool calls.
+    bool is_parsed() const { return is_parsed_; }
 
 private:
     bool set(const std::string& key, const godot::Value& value, bool is_chat, std::string& message);
+    bool set_tools(const godot::Value& value, std::string& message);
+    bool set_tool_name(const godot::Value& value, std::string& message);
+    bool set_template_options(const godot::Value& value, bool is_chat, std::string& message);
     bool set_structure(const std::string& key, const godot::Value& value, std::string& message);
     bool set_stop(const godot::Value& value, std::string& message);
     bool set_stop_tokens(const godot::Value& value, std::string& message);
+    // What depends on several options.
+    bool conclude(bool is_chat, std::string& message);
 
     nvllm_request_options options_;
     std::string structure_key_;
     std::string structure_;
+    std::string tools_;
+    std::string tool_name_;
     std::string template_options_;
+    bool has_tools_of_template_ = false;
+    std::optional<bool> parse_answer_;
+    std::optional<bool> keep_special_tokens_;
+    bool is_parsed_ = false;
     std::vector<std::string> stop_;
     std::vector<const char*> stop_pointers_;
     std::vector<uint32_t> stop_tokens_;

@@ -222,10 +222,15 @@ void register_method(const Method& method) {
     godot::api.classdb_register_extension_class_method(library, Name(CLASS).get(), &info);
 }
 
-void register_signal(const char* signal, const char* second) {
-    Info id("id", INT), text(second, STRING);
-    GDExtensionPropertyInfo arguments[] = {id.info, text.info};
-    godot::api.classdb_register_extension_class_signal(library, Name(CLASS).get(), Name(signal).get(), arguments, 2);
+// A signal with the id of a request and with what it is about.
+void register_signal(const char* signal, const std::vector<Argument>& about) {
+    std::vector<std::unique_ptr<Info>> infos;
+    infos.push_back(std::make_unique<Info>("id", INT));
+    for (const Argument& one : about) infos.push_back(std::make_unique<Info>(one.name, one.type));
+    std::vector<GDExtensionPropertyInfo> arguments;
+    for (const auto& info : infos) arguments.push_back(info->info);
+    godot::api.classdb_register_extension_class_signal(library, Name(CLASS).get(), Name(signal).get(), arguments.data(),
+                                                       static_cast<GDExtensionInt>(arguments.size()));
 }
 
 void initialize(void*, GDExtensionInitializationLevel level) {
@@ -245,9 +250,12 @@ void initialize(void*, GDExtensionInitializationLevel level) {
         godot::api.classdb_register_extension_class_property(library, Name(CLASS).get(), &shown.info, Name("set_" + name).get(),
                                                              Name("get_" + name).get());
     }
-    register_signal("text_generated", "text");
-    register_signal("finished", "reason");
-    register_signal("failed", "message");
+    register_signal("text_generated", {{"text", STRING}});
+    register_signal("reasoning_generated", {{"text", STRING}});
+    register_signal("tool_called", {{"name", STRING}, {"arguments", DICTIONARY}});
+    register_signal("message_completed", {{"message", DICTIONARY}});
+    register_signal("finished", {{"reason", STRING}});
+    register_signal("failed", {{"message", STRING}});
 }
 
 void deinitialize(void*, GDExtensionInitializationLevel level) {
