@@ -40,6 +40,7 @@ SHAPE = dict(
     rope_parameters=dict(rope_type="default", rope_theta=20000.0),
 )  # fmt: skip
 WIDE = dict(SHAPE, hidden_size=128, intermediate_size=192)
+RECURRENT = dict(WIDE, layer_types=[golden.L, golden.F])
 # Heads that the kernels of a GPU know.
 HEAD64 = dict(SHAPE, num_attention_heads=2, num_key_value_heads=1, head_dim=64)
 
@@ -318,7 +319,19 @@ CASES = {
         compressed_tensors(MXFP4, [(["Linear"], LINEAR, dict(num_bits=4, type="float", strategy="group", group_size=32))]), False,
     ),
     "gptq4-f16-head64": ("llama", "float16", HEAD64, gptq(4, 32, False), False),
+    # Projections of recurrent layers, of which those with a row per head stay as they are.
+    "awq-qwen3_5": ("qwen3_5_text", "float16", RECURRENT | golden.DELTA, awq(32), False),
+    "fp8-block-qwen3_5": ("qwen3_5_text", "bfloat16", RECURRENT | golden.DELTA, fp8([128, 128], torch.bfloat16), False),
+    "gptq4-qwen3_5": ("qwen3_5_text", "float16", RECURRENT | golden.DELTA, gptq(4, 64, True), False),
+    "ct-int4-lfm2": (
+        "lfm2", "bfloat16",
+        dict({k: v for k, v in WIDE.items() if k != "rms_norm_eps"}, layer_types=[golden.C, golden.F], norm_eps=1e-5, block_multiple_of=64),
+        compressed_tensors("pack-quantized", [(["Linear"], lambda name: True, dict(num_bits=4, strategy="group", group_size=32))]), False,
+    ),
 }  # fmt: skip
+
+
+CODED = tuple(f"{part}.weight" for part in ["_proj", "in_proj_qkv", "in_proj_z", ".w1", ".w2", ".w3"])
 
 
 def make(name, seed, case):
@@ -332,7 +345,7 @@ def make(name, seed, case):
     stored, numbers, decoded = {}, {}, {}
     for tensor, weight in state.items():
         module = tensor.removesuffix(".weight")
-        coded = code(module, weight, dtype) if tensor.endswith("_proj.weight") else None
+        coded = code(module, weight, dtype) if tensor.endswith(CODED) else None
         if coded is None:
             stored[tensor], numbers[tensor] = weight, weight.float()
             continue
