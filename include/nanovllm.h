@@ -1455,6 +1455,10 @@ typedef struct nvllm_stats {
   // Bytes of the KV cache that have memory now. On a GPU all of it, but for what nvllm_trim gave back. On the CPU, the blocks that were
   // used since the engine opened or since nvllm_trim; a block counts whole. 0 in a process that follows another one.
   uint64_t kv_cache_bytes_mapped;
+  // Tokens that were found in the prefix cache and are computed all the same, because the model has recurrent layers and no checkpoint
+  // of their state is behind these tokens: at most about state_checkpoint_interval each time a sequence starts to run. Not part of
+  // prefix_cache_hits. 0 for other models.
+  uint64_t prefix_cache_recomputed;
 } nvllm_stats;
 
 // [any] Sets struct_size, and all else to 0: nvllm_stats_init(&stats, sizeof stats). Writes at most struct_size bytes. Setting

@@ -466,6 +466,11 @@ type Stats struct {
 	// blocks that were used since the engine opened or since nvllm_trim; a block counts whole. 0 in a process that follows
 	// another one.
 	KVCacheBytesMapped uint64
+
+	// Tokens that were found in the prefix cache and are computed all the same, because the model has recurrent layers and
+	// no checkpoint of their state is behind these tokens: at most about StateCheckpointInterval each time a sequence
+	// starts to run. Not part of CacheHits. 0 for other models.
+	PrefixCacheRecomputed uint64
 }
 
 func copyStats(native *C.nvllm_stats) (s Stats) {
@@ -486,5 +491,6 @@ func copyStats(native *C.nvllm_stats) (s Stats) {
 	s.KVBlocksPinned = int(native.kv_blocks_pinned)
 	s.GPUMemoryBytes = uint64(native.gpu_memory_bytes)
 	s.KVCacheBytesMapped = uint64(native.kv_cache_bytes_mapped)
+	s.PrefixCacheRecomputed = uint64(native.prefix_cache_recomputed)
 	return s
 }

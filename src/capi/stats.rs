@@ -60,6 +60,10 @@ pub struct nvllm_stats {
     /// Bytes of the KV cache that have memory now. On a GPU all of it, but for what nvllm_trim gave back. On the CPU, the blocks that were
     /// used since the engine opened or since nvllm_trim; a block counts whole. 0 in a process that follows another one.
     pub kv_cache_bytes_mapped: u64,
+    /// Tokens that were found in the prefix cache and are computed all the same, because the model has recurrent layers and no checkpoint
+    /// of their state is behind these tokens: at most about state_checkpoint_interval each time a sequence starts to run. Not part of
+    /// prefix_cache_hits. 0 for other models.
+    pub prefix_cache_recomputed: u64,
 }
 
 /// [any] Sets struct_size, and all else to 0: nvllm_stats_init(&stats, sizeof stats). Writes at most struct_size bytes. Setting
@@ -135,6 +139,7 @@ impl From<Stats> for nvllm_stats {
             kv_blocks_pinned: stats.kv_blocks_pinned,
             gpu_memory_bytes: stats.gpu_memory_bytes,
             kv_cache_bytes_mapped: stats.kv_cache_bytes_mapped,
+            prefix_cache_recomputed: stats.prefix_cache.recomputed,
         }
     }
 }

@@ -223,6 +223,7 @@ pub struct nvllm_stats {
     pub kv_blocks_pinned: u32,
     pub gpu_memory_bytes: u64,
     pub kv_cache_bytes_mapped: u64,
+    pub prefix_cache_recomputed: u64,
 }
 
 #[cfg_attr(not(feature = "static"), link(name = "nanovllm"))]
@@ -544,7 +545,8 @@ mod tests {
                 prefix_cache_evictions,
                 kv_blocks_pinned,
                 gpu_memory_bytes,
-                kv_cache_bytes_mapped
+                kv_cache_bytes_mapped,
+                prefix_cache_recomputed
             });
         }
     }

@@ -60,6 +60,8 @@ pub struct CacheCounts {
     pub queries: u64,
     /// Tokens that were found.
     pub hits: u64,
+    /// Tokens that were found and are computed again, because no recurrent state was kept after them.
+    pub recomputed: u64,
     /// Blocks that were cached and were reused for something else.
     pub evictions: u64,
 }
@@ -259,7 +261,8 @@ impl BlockManager {
         table: &mut Vec<BlockId>,
     ) -> Result<SharedPrefix, Lacking> {
         debug_assert!(table.is_empty(), "the sequence holds blocks already");
-        let shared = self.find_resumable(empty, &tokens[..tokens.len().saturating_sub(1)], table);
+        let found = self.find_prefix(empty, &tokens[..tokens.len().saturating_sub(1)], table);
+        let shared = self.resumable(empty, found, table);
         self.complete(tokens.len(), spare, table)?;
         if shared.state != NO_STATE {
             self.states.note_use(shared.state);
@@ -267,6 +270,7 @@ impl BlockManager {
         if self.cache == PrefixCache::On {
             self.counts.queries += tokens.len() as u64;
             self.counts.hits += (shared.blocks * self.block_size) as u64;
+            self.counts.recomputed += ((found.blocks - shared.blocks) * self.block_size) as u64;
         }
         Ok(shared)
     }
@@ -286,9 +290,14 @@ impl BlockManager {
     /// As [`find_prefix`](Self::find_prefix), the longest prefix that a sequence can continue: where the model keeps recurrent state, the one that ends
     /// with a checkpoint.
     pub fn find_resumable(&self, empty: PrefixId, tokens: &[TokenId], table: &mut Vec<BlockId>) -> SharedPrefix {
-        let shared = self.find_prefix(empty, tokens, table);
+        let found = self.find_prefix(empty, tokens, table);
+        self.resumable(empty, found, table)
+    }
+
+    /// The part of the prefix `found`, whose blocks `table` has, that a sequence can continue. `table` keeps its blocks.
+    fn resumable(&self, empty: PrefixId, found: SharedPrefix, table: &mut Vec<BlockId>) -> SharedPrefix {
         if !self.keeps_states() {
-            return shared;
+            return found;
         }
         let has_checkpoint = |&block: &BlockId| self.blocks[block as usize].checkpoint != NO_STATE;
         let blocks = table.iter().rposition(has_checkpoint).map_or(0, |last| last + 1);

@@ -119,6 +119,11 @@ impl Metrics {
             ("preemptions_total", "Sequences that had to give their blocks back.", stats.preemptions),
             ("prefix_cache_queries_total", "Tokens looked up in the prefix cache.", stats.prefix_cache.queries),
             ("prefix_cache_hits_total", "Tokens found in the prefix cache.", stats.prefix_cache.hits),
+            (
+                "prefix_cache_recomputed_total",
+                "Tokens found in the prefix cache and computed again, without a recurrent state after them.",
+                stats.prefix_cache.recomputed,
+            ),
             ("prefix_cache_evictions_total", "Blocks that the prefix cache lost.", stats.prefix_cache.evictions),
             ("log_messages_dropped_total", "Log messages lost by the whole process.", log_messages_dropped),
         ];
@@ -183,7 +188,7 @@ mod tests {
             kv_blocks_pinned: some,
             gpu_memory_bytes: 0,
             kv_cache_bytes_mapped: many,
-            prefix_cache: CacheCounts { queries: many, hits: many, evictions: many },
+            prefix_cache: CacheCounts { queries: many, hits: many, recomputed: many, evictions: many },
         };
         let len = metrics.text(&stats, many).len();
         assert!((6 << 10..16 << 10).contains(&len), "{len} bytes");

@@ -28,6 +28,7 @@ use std::path::Path;
 /// The folders of tests/golden/quantized whose heads the kernels know.
 const FOLDERS: &[&str] = &[
     "awq-f16-head64",
+    "awq-qwen3_5",
     "ct-int4-bf16-head64",
     "ct-mxfp4-bf16-head64",
     "ct-w8a8-bf16-head64",

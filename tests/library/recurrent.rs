@@ -4,6 +4,7 @@
 use crate::driver;
 use crate::gguf_file::GgufFile;
 use crate::random_requests;
+use crate::scratch_folder::Folder;
 
 use base::TokenId;
 use base::error::Error;
@@ -182,6 +183,49 @@ fn a_turn_of_a_conversation_computes_no_more_than_what_is_new_and_an_interval() 
         assert!(again < 16 + 4, "turn {turn} computes {again} of {known} known tokens again");
         text.extend(answer);
     }
+}
+
+/// 20 turns of 500 tokens, of which 60 are the model's: what is computed again in a turn is less than an interval. The engine says it itself.
+#[test]
+fn a_long_conversation_computes_less_than_an_interval_again_in_each_turn() {
+    const INTERVAL: u64 = 128;
+    let folder = Folder::copy(MODELS[0], "long-conversation");
+    folder.edit_json("config.json", |config| config["max_position_embeddings"] = 16_384.into());
+    let open = |sequences| {
+        let mut options = options(|o| {
+            o.state_interval = Some(INTERVAL as usize);
+            o.max_num_seqs = Some(sequences);
+            o.kv_cache_bytes = Some(64 << 20);
+        });
+        options.model_path = folder.path.clone();
+        Engine::open(&options, &mut |_| ControlFlow::Continue(())).unwrap()
+    };
+    let (mut engine, mut other) = (open(2), open(2));
+    let mut text: Vec<TokenId> = Vec::new();
+    for turn in 0..20 {
+        let (known, before) = (text.len(), engine.handle().stats().prefix_cache);
+        text.extend((0..440).map(|i| 3 + (turn * 31 + i * i * 7) % 80));
+        let (answer, cached) = ask(&mut engine, &text, 60);
+        let recomputed = engine.handle().stats().prefix_cache.recomputed - before.recomputed;
+        assert!(recomputed < INTERVAL, "turn {turn}: {recomputed}");
+        // The last token of an answer was not computed when it ended, nor was a block that is not full.
+        assert!(known.saturating_sub(cached as usize) < INTERVAL as usize + 5, "turn {turn}: {cached} of {known}");
+        if turn == 10 {
+            let prefix = engine.find_prefix(&text, 0).unwrap();
+            assert!(text.len() - prefix.tokens() < INTERVAL as usize);
+            let mut bytes = vec![0; prefix.bytes()];
+            engine.save_prefix(&prefix, &mut bytes).unwrap();
+            other.restore_prefix(&bytes).unwrap();
+            let (restored, cached) = ask(&mut other, &text, 60);
+            assert_eq!((restored, cached as usize), (answer.clone(), prefix.tokens()), "in another engine");
+        }
+        text.extend(answer);
+    }
+    assert_eq!(text.len(), 10_000);
+    // A fork of the conversation, cut where a turn ended, has that turn's checkpoint.
+    let before = engine.handle().stats().prefix_cache.recomputed;
+    let (_, cached) = ask(&mut engine, &text[..9_440], 2);
+    assert!(9_440 - cached < INTERVAL as u32 && engine.handle().stats().prefix_cache.recomputed - before < INTERVAL);
 }
 
 #[test]

@@ -611,6 +611,11 @@ namespace Nanovllm
         /// On the CPU, the blocks that were used since the engine opened or since nvllm_trim; a block counts whole. 0
         /// in a process that follows another one.</summary>
         public ulong KvCacheBytesMapped;
+        /// <summary>Tokens that were found in the prefix cache and are computed all the same, because the model has
+        /// recurrent layers and no checkpoint of their state is behind these tokens: at most about
+        /// StateCheckpointInterval each time a sequence starts to run. Not part of PrefixCacheHits. 0 for other
+        /// models.</summary>
+        public ulong PrefixCacheRecomputed;
     }
 
     [UnmanagedFunctionPointer(CallingConvention.Cdecl)]

@@ -178,6 +178,7 @@ Value Node::stats() const {
     ENTRY(prefix_cache_evictions);
     ENTRY(gpu_memory_bytes);
     ENTRY(kv_cache_bytes_mapped);
+    ENTRY(prefix_cache_recomputed);
 #undef ENTRY
     return result;
 }

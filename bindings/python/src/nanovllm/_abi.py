@@ -543,6 +543,7 @@ class nvllm_stats(Structure):
         ("kv_blocks_pinned", c_uint32),
         ("gpu_memory_bytes", c_uint64),
         ("kv_cache_bytes_mapped", c_uint64),
+        ("prefix_cache_recomputed", c_uint64),
     ]
 
 
