@@ -1,10 +1,14 @@
 // The gated delta rule. Contract: src/compute/ops/gated_delta.rs. Reference: src/compute/cpu/gated_delta.rs.
 //
-// A warp has 32 / SPLIT columns of the state of a value head in registers, from the first to the last token of a row: the state is read and written
-// once. SPLIT lanes share a column, each with a part of its rows: more than 64 rows do not fit into the registers of a lane. Decode is bound by that traffic. A prompt is bound by arithmetic: 3 key_dim products a token and column. Each token depends on the one before it, in one
-// order whatever the batch and the chunks of a prompt, so that these change no bit. While a token is computed, the next one is on its way.
+// A lane has COLS columns of 32 rows of the state of a value head in registers, from the first to the last token of a row: the state is read and written
+// once. Longer columns are shared by KEY_DIM / 32 lanes of a warp, whose sums are added in one order. Decode is bound by the traffic of states, and so are
+// single prompts by the time from one token to the next: one column a lane, so that many warps run. Many prompts are bound by arithmetic, 4 KEY_DIM
+// operations a token and column, and by reads of keys and queries from shared memory: two columns a lane, so that there are half as many.
+// Each token depends on the one before it, in one order whatever the batch, the chunks of a prompt and COLS, so that these change no bit. While a token is
+// computed, the keys and queries of the next one are normalized, and the two after that are on their way.
 #include "common/dependent_launch.cuh"
 #include "common/numbers.cuh"
+#include "common/packed.cuh"
 #include "common/states.cuh"
 
 template <class T>
@@ -28,43 +32,85 @@ struct GatedDeltaParams {
     int is_tiled;               // value head h has key head h % key_heads
 };
 
-// What a lane loads of a token.
-template <int PER>
+// What a lane loads of a token, as it is stored: several tokens are on their way.
+template <class T, int PER, int COLS>
 struct DeltaToken {
-    float query[PER];
-    float key[PER];
-    float value;
-    float b;
-    float a;
+    Packed<T, PER> query;
+    Packed<T, PER> key;
+    T value[COLS];
+    T b;
+    T a;
+    uint32_t saved;
 };
 
-template <class T, int KEY_DIM>
+template <class T, int KEY_DIM, int COLS>
 struct DeltaHead {
     static constexpr int PER = KEY_DIM < 32 ? 1 : KEY_DIM / 32;
+    using Token = DeltaToken<T, PER, COLS>;
     const T* query;
     const T* key;
     const T* value;
     const T* b;
     const T* a;
+    const uint32_t* saves;
     int qkv_stride;
     int gates_stride;
 
-    __device__ DeltaToken<PER> load(int token) const {
-        DeltaToken<PER> v;
-        const int first = threadIdx.x * PER;
+    __device__ Token load(int token) const {
+        Token v;
+        // Lanes that have no number of a short key repeat the last one.
+        const int first = min(int(threadIdx.x) * PER, KEY_DIM - PER);
         const size_t at = size_t(token) * qkv_stride;
+        v.query = Packed<T, PER>::load(query + at + first);
+        v.key = Packed<T, PER>::load(key + at + first);
 #pragma unroll
-        for (int i = 0; i < PER; i++) {
-            const bool has = first + i < KEY_DIM;
-            v.query[i] = has ? widen(query[at + first + i]) : 0.0f;
-            v.key[i] = has ? widen(key[at + first + i]) : 0.0f;
-        }
-        v.value = widen(value[at]);
-        v.b = widen(b[size_t(token) * gates_stride]);
-        v.a = widen(a[size_t(token) * gates_stride]);
+        for (int c = 0; c < COLS; c++) v.value[c] = value[at + c];
+        v.b = b[size_t(token) * gates_stride];
+        v.a = a[size_t(token) * gates_stride];
+        v.saved = saves[token];
         return v;
     }
 };
+
+// What a token does to the state, but for its key and its query.
+template <int COLS>
+struct DeltaStep {
+    float value[COLS];
+    float beta;
+    float decay;
+    uint32_t saved;
+};
+
+// Normalizes the key and the query of a token into shared memory.
+template <int KEY_DIM, class T, int PER, int COLS>
+__device__ inline DeltaStep<COLS> prepare(const DeltaToken<T, PER, COLS>& v, float* keys, float* queries, float rate, float bias) {
+    const bool has = threadIdx.x * PER < KEY_DIM;
+    float query[PER], key[PER], query_squares = 0.0f, key_squares = 0.0f;
+    v.query.widen_to(query);
+    v.key.widen_to(key);
+#pragma unroll
+    for (int i = 0; i < PER; i++) {
+        query_squares = fmaf(query[i], query[i], query_squares);
+        key_squares = fmaf(key[i], key[i], key_squares);
+    }
+    const float query_scale = rsqrtf(warp_sum(has ? query_squares : 0.0f) + 1e-6f) * rsqrtf(float(KEY_DIM));
+    const float key_scale = rsqrtf(warp_sum(has ? key_squares : 0.0f) + 1e-6f);
+    if (has) {
+#pragma unroll
+        for (int i = 0; i < PER; i++) {
+            keys[threadIdx.x * PER + i] = key[i] * key_scale;
+            queries[threadIdx.x * PER + i] = query[i] * query_scale;
+        }
+    }
+    DeltaStep<COLS> step;
+#pragma unroll
+    for (int c = 0; c < COLS; c++) step.value[c] = widen(v.value[c]);
+    step.beta = 1.0f / (1.0f + __expf(-widen(v.b)));
+    const float x = widen(v.a) + bias;
+    step.decay = __expf(-rate * (x > 20.0f ? x : log1pf(__expf(x))));
+    step.saved = v.saved;
+    return step;
+}
 
 // The sum over the lanes that share a column.
 template <int SPLIT>
@@ -74,16 +120,16 @@ __device__ inline float column_sum(float v) {
     return v;
 }
 
-// Grid [rows, value_heads, value_dim * SPLIT / 32 rounded up], block [32].
-template <class T, int KEY_DIM, int SPLIT>
+// Grid [rows, value_heads, value_dim * SPLIT / (32 * COLS) rounded up], block [32].
+template <class T, int KEY_DIM, int COLS>
 __device__ void gated_delta(const GatedDeltaParams<T>& p) {
-    using Head = DeltaHead<T, KEY_DIM>;
-    constexpr int PER = Head::PER, ROWS = KEY_DIM / SPLIT;
+    using Head = DeltaHead<T, KEY_DIM, COLS>;
+    constexpr int SPLIT = Head::PER, ROWS = KEY_DIM / SPLIT;
     __shared__ float4 keys[2][KEY_DIM / 4], queries[2][KEY_DIM / 4];
     launch_dependents();
     const int row = blockIdx.x, head = blockIdx.y, lane = threadIdx.x;
     const int key_head = p.is_tiled ? head % p.key_heads : head / (p.value_heads / p.key_heads);
-    const int column = blockIdx.z * (32 / SPLIT) + lane % (32 / SPLIT);
+    const int column = (blockIdx.z * (32 / SPLIT) + lane % (32 / SPLIT)) * COLS;
     const int part = lane / (32 / SPLIT);
     const bool has_column = column < p.value_dim;
     const float rate = p.decays[head], bias = p.decays[p.value_heads + head];
@@ -100,96 +146,124 @@ __device__ void gated_delta(const GatedDeltaParams<T>& p) {
         p.qkv + 2 * key_width + head * p.value_dim + (has_column ? column : 0),
         p.gates + head,
         p.gates + p.value_heads + head,
+        p.saves,
         p.qkv_stride,
         p.gates_stride,
     };
-    DeltaToken<PER> next = inputs.load(first);
+    const auto prepared = [&](const typename Head::Token& v, int token) {
+        float* const k = reinterpret_cast<float*>(keys[token & 1]);
+        return prepare<KEY_DIM>(v, k, reinterpret_cast<float*>(queries[token & 1]), rate, bias);
+    };
+    // The inputs of a row are read in order; behind its end the last token is read again.
+    const auto load = [&](int token) { return inputs.load(min(token, end - 1)); };
+    typename Head::Token first_token = load(first), odd = load(first + 1), even = load(first + 2);
 
-    // [ROWS, value_dim] of this head, from the first row of this part and from this column.
+    // [ROWS, value_dim] of this head, from the first row of this part and from the first of these columns.
     const size_t of_head = (size_t(head) * KEY_DIM + part * ROWS) * p.value_dim + (has_column ? column : 0);
-    float state[ROWS];
+    float state[ROWS][COLS];
 #pragma unroll
     for (int i = 0; i < ROWS; i++) {
-        state[i] = source == NO_STATE ? 0.0f : p.states[source * p.slot_numbers + of_head + size_t(i) * p.value_dim];
+#pragma unroll
+        for (int c = 0; c < COLS; c++) {
+            const size_t at = of_head + size_t(i) * p.value_dim + c;
+            state[i][c] = source == NO_STATE ? 0.0f : p.states[source * p.slot_numbers + at];
+        }
     }
     const auto keep = [&](uint32_t to) {
         if (!has_column) return;
 #pragma unroll
-        for (int i = 0; i < ROWS; i++) p.states[to * p.slot_numbers + of_head + size_t(i) * p.value_dim] = state[i];
+        for (int i = 0; i < ROWS; i++) {
+#pragma unroll
+            for (int c = 0; c < COLS; c++) p.states[to * p.slot_numbers + of_head + size_t(i) * p.value_dim + c] = state[i][c];
+        }
     };
 
-    for (int token = first; token < end; token++) {
-        const DeltaToken<PER> v = next;
-        if (token + 1 < end) next = inputs.load(token + 1);
-        float query_squares = 0.0f, key_squares = 0.0f;
-#pragma unroll
-        for (int i = 0; i < PER; i++) {
-            query_squares = fmaf(v.query[i], v.query[i], query_squares);
-            key_squares = fmaf(v.key[i], v.key[i], key_squares);
+    DeltaStep<COLS> next = prepared(first_token, first);
+    // Computes `token`, prepares the next one, which is `loaded`, and loads the one that is as far behind it as two are on their way.
+    const auto advance = [&](int token, typename Head::Token& loaded) {
+        const DeltaStep<COLS> step = next;
+        // Two buffers in turn: the one of this token is written, and nobody reads the other one any more.
+        __syncwarp();
+        if (token + 1 < end) {
+            next = prepared(loaded, token + 1);
+            loaded = load(token + 3);
         }
-        const float query_scale = rsqrtf(warp_sum(query_squares) + 1e-6f) * rsqrtf(float(KEY_DIM));
-        const float key_scale = rsqrtf(warp_sum(key_squares) + 1e-6f);
-        float4* const k4 = keys[token & 1];
-        float4* const q4 = queries[token & 1];
+        const float4* const k4 = keys[token & 1] + part * (ROWS / 4);
+        const float4* const q4 = queries[token & 1] + part * (ROWS / 4);
+        float4 k[ROWS / 4];
+        float known[COLS][4], read[COLS][4];
 #pragma unroll
-        for (int i = 0; i < PER; i++) {
-            if (lane * PER + i < KEY_DIM) {
-                reinterpret_cast<float*>(k4)[lane * PER + i] = v.key[i] * key_scale;
-                reinterpret_cast<float*>(q4)[lane * PER + i] = v.query[i] * query_scale;
+        for (int c = 0; c < COLS; c++) {
+#pragma unroll
+            for (int j = 0; j < 4; j++) known[c][j] = read[c][j] = 0.0f;
+        }
+#pragma unroll
+        for (int i = 0; i < ROWS / 4; i++) {
+            k[i] = k4[i];
+#pragma unroll
+            for (int c = 0; c < COLS; c++) {
+                known[c][0] = fmaf(k[i].x, state[4 * i][c], known[c][0]);
+                known[c][1] = fmaf(k[i].y, state[4 * i + 1][c], known[c][1]);
+                known[c][2] = fmaf(k[i].z, state[4 * i + 2][c], known[c][2]);
+                known[c][3] = fmaf(k[i].w, state[4 * i + 3][c], known[c][3]);
             }
         }
-        // Two buffers in turn: nobody still reads this one, because everybody has passed the barrier of the token before.
-        __syncwarp();
-        const float beta = 1.0f / (1.0f + __expf(-v.b));
-        const float x = v.a + bias;
-        const float softplus = x > 20.0f ? x : log1pf(__expf(x));
-        const float decay = __expf(-rate * softplus);
-
-        float known[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+        float delta[COLS];
+#pragma unroll
+        for (int c = 0; c < COLS; c++) {
+            const float all_known = column_sum<SPLIT>((known[c][0] + known[c][1]) + (known[c][2] + known[c][3]));
+            delta[c] = step.beta * (step.value[c] - step.decay * all_known);
+        }
 #pragma unroll
         for (int i = 0; i < ROWS / 4; i++) {
-            const float4 k = k4[part * (ROWS / 4) + i];
-            known[0] = fmaf(k.x, state[4 * i], known[0]);
-            known[1] = fmaf(k.y, state[4 * i + 1], known[1]);
-            known[2] = fmaf(k.z, state[4 * i + 2], known[2]);
-            known[3] = fmaf(k.w, state[4 * i + 3], known[3]);
-        }
-        const float all_known = column_sum<SPLIT>((known[0] + known[1]) + (known[2] + known[3]));
-        const float delta = beta * (v.value - decay * all_known);
-        float read[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+            const float4 q = q4[i];
 #pragma unroll
-        for (int i = 0; i < ROWS / 4; i++) {
-            const float4 k = k4[part * (ROWS / 4) + i], q = q4[part * (ROWS / 4) + i];
-            state[4 * i] = fmaf(k.x, delta, state[4 * i] * decay);
-            state[4 * i + 1] = fmaf(k.y, delta, state[4 * i + 1] * decay);
-            state[4 * i + 2] = fmaf(k.z, delta, state[4 * i + 2] * decay);
-            state[4 * i + 3] = fmaf(k.w, delta, state[4 * i + 3] * decay);
-            read[0] = fmaf(q.x, state[4 * i], read[0]);
-            read[1] = fmaf(q.y, state[4 * i + 1], read[1]);
-            read[2] = fmaf(q.z, state[4 * i + 2], read[2]);
-            read[3] = fmaf(q.w, state[4 * i + 3], read[3]);
+            for (int c = 0; c < COLS; c++) {
+                state[4 * i][c] = fmaf(k[i].x, delta[c], state[4 * i][c] * step.decay);
+                state[4 * i + 1][c] = fmaf(k[i].y, delta[c], state[4 * i + 1][c] * step.decay);
+                state[4 * i + 2][c] = fmaf(k[i].z, delta[c], state[4 * i + 2][c] * step.decay);
+                state[4 * i + 3][c] = fmaf(k[i].w, delta[c], state[4 * i + 3][c] * step.decay);
+                read[c][0] = fmaf(q.x, state[4 * i][c], read[c][0]);
+                read[c][1] = fmaf(q.y, state[4 * i + 1][c], read[c][1]);
+                read[c][2] = fmaf(q.z, state[4 * i + 2][c], read[c][2]);
+                read[c][3] = fmaf(q.w, state[4 * i + 3][c], read[c][3]);
+            }
         }
-        const float out = column_sum<SPLIT>((read[0] + read[1]) + (read[2] + read[3]));
-        if (has_column && part == 0) {
-            p.out[size_t(token) * p.out_stride + head * p.value_dim + column] = narrow<T>(out);
+#pragma unroll
+        for (int c = 0; c < COLS; c++) {
+            const float out = column_sum<SPLIT>((read[c][0] + read[c][1]) + (read[c][2] + read[c][3]));
+            if (has_column && part == 0) {
+                p.out[size_t(token) * p.out_stride + head * p.value_dim + column + c] = narrow<T>(out);
+            }
         }
-        const uint32_t saved = p.saves[token];
-        if (saved != NO_STATE) keep(saved);
+        if (step.saved != NO_STATE) keep(step.saved);
+    };
+    for (int token = first; token < end; token += 2) {
+        advance(token, odd);
+        if (token + 1 < end) advance(token + 1, even);
     }
     keep(slot);
 }
 
-#define GATED_DELTA(T, key_dim, split)                                                       \
-    extern "C" __global__ void __launch_bounds__(32)                                         \
-        nvllm_k_gated_delta_##key_dim##_##T(const __grid_constant__ GatedDeltaParams<T> p) { \
-        gated_delta<T, key_dim, split>(p);                                                   \
+#define GATED_DELTA(T, key_dim, cols)                                                                \
+    extern "C" __global__ void __launch_bounds__(32)                                                 \
+        nvllm_k_gated_delta_##key_dim##x##cols##_##T(const __grid_constant__ GatedDeltaParams<T> p) { \
+        gated_delta<T, key_dim, cols>(p);                                                            \
     }
 
 GATED_DELTA(bf16, 16, 1)
+GATED_DELTA(bf16, 16, 2)
 GATED_DELTA(bf16, 32, 1)
+GATED_DELTA(bf16, 32, 2)
+GATED_DELTA(bf16, 64, 1)
 GATED_DELTA(bf16, 64, 2)
+GATED_DELTA(bf16, 128, 1)
 GATED_DELTA(bf16, 128, 2)
 GATED_DELTA(f16, 16, 1)
+GATED_DELTA(f16, 16, 2)
 GATED_DELTA(f16, 32, 1)
+GATED_DELTA(f16, 32, 2)
+GATED_DELTA(f16, 64, 1)
 GATED_DELTA(f16, 64, 2)
+GATED_DELTA(f16, 128, 1)
 GATED_DELTA(f16, 128, 2)

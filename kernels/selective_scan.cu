@@ -3,9 +3,10 @@
 // A warp has 32 / SPLIT columns of the state of a head in registers, from the first to the last token of a row: the state is read and written once. SPLIT
 // lanes share a column, each with a part of its rows. Decode is bound by that traffic. A prompt is bound by arithmetic: 2 state_dim products a token and
 // column. Each token depends on the one before it, in one order whatever the batch and the chunks of a prompt, so that these change no bit. While a token is
-// computed, the next one is on its way.
+// computed, the next ones are on their way.
 #include "common/dependent_launch.cuh"
 #include "common/numbers.cuh"
+#include "common/packed.cuh"
 #include "common/states.cuh"
 
 template <class T>
@@ -28,39 +29,48 @@ struct SelectiveScanParams {
     int head_dim;
 };
 
-// What a lane loads of a token.
-template <int PER>
+// What a lane loads of a token, as it is stored: several tokens are on their way.
+template <class T, int PER>
 struct ScanToken {
-    float b[PER];
-    float c[PER];
-    float x;
-    float step;
+    Packed<T, PER> b;
+    Packed<T, PER> c;
+    T x;
+    T step;
+    uint32_t saved;
 };
 
 template <class T, int STATE_DIM>
 struct ScanHead {
     static constexpr int PER = STATE_DIM < 32 ? 1 : STATE_DIM / 32;
+    using Token = ScanToken<T, PER>;
     const T* x;
     const T* b;
     const T* c;
     const T* step;
+    const uint32_t* saves;
     int xbc_stride;
     int steps_stride;
 
-    __device__ ScanToken<PER> load(int token) const {
-        ScanToken<PER> v;
-        const int first = threadIdx.x * PER;
+    __device__ Token load(int token) const {
+        Token v;
+        // Lanes that have no number of a short state repeat the last one.
+        const int first = min(int(threadIdx.x) * PER, STATE_DIM - PER);
         const size_t at = size_t(token) * xbc_stride;
-#pragma unroll
-        for (int i = 0; i < PER; i++) {
-            const bool has = first + i < STATE_DIM;
-            v.b[i] = has ? widen(b[at + first + i]) : 0.0f;
-            v.c[i] = has ? widen(c[at + first + i]) : 0.0f;
-        }
-        v.x = widen(x[at]);
-        v.step = widen(step[size_t(token) * steps_stride]);
+        v.b = Packed<T, PER>::load(b + at + first);
+        v.c = Packed<T, PER>::load(c + at + first);
+        v.x = x[at];
+        v.step = step[size_t(token) * steps_stride];
+        v.saved = saves[token];
         return v;
     }
+};
+
+// What a token does to the state, but for its `B` and its `C`.
+struct ScanStep {
+    float x;
+    float step;
+    float decay;
+    uint32_t saved;
 };
 
 // The sum over the lanes that share a column.
@@ -96,10 +106,28 @@ __device__ void selective_scan(const SelectiveScanParams<T>& p) {
         p.xbc + width + group * STATE_DIM,
         p.xbc + width + (p.groups + group) * STATE_DIM,
         p.steps + head,
+        p.saves,
         p.xbc_stride,
         p.steps_stride,
     };
-    ScanToken<PER> next = inputs.load(first);
+    const auto prepared = [&](const typename Head::Token& v, int token) {
+        float b[PER], c[PER];
+        v.b.widen_to(b);
+        v.c.widen_to(c);
+        if (lane * PER < STATE_DIM) {
+#pragma unroll
+            for (int i = 0; i < PER; i++) {
+                reinterpret_cast<float*>(bs[token & 1])[lane * PER + i] = b[i];
+                reinterpret_cast<float*>(cs[token & 1])[lane * PER + i] = c[i];
+            }
+        }
+        const float raw = widen(v.step) + bias;
+        const float step = raw > 20.0f ? raw : log1pf(__expf(raw));
+        return ScanStep{widen(v.x), step, __expf(-rate * step), v.saved};
+    };
+    // The inputs of a row are read in order; behind its end the last token is read again.
+    const auto load = [&](int token) { return inputs.load(min(token, end - 1)); };
+    typename Head::Token first_token = load(first), odd = load(first + 1), even = load(first + 2);
 
     // [ROWS, head_dim] of this head, from the first row of this part and from this column.
     const size_t of_head = (size_t(head) * STATE_DIM + part * ROWS) * p.head_dim + (has_column ? column : 0);
@@ -114,25 +142,19 @@ __device__ void selective_scan(const SelectiveScanParams<T>& p) {
         for (int i = 0; i < ROWS; i++) p.states[to * p.slot_numbers + of_head + size_t(i) * p.head_dim] = state[i];
     };
 
-    for (int token = first; token < end; token++) {
-        const ScanToken<PER> v = next;
-        if (token + 1 < end) next = inputs.load(token + 1);
-        float4* const b4 = bs[token & 1];
-        float4* const c4 = cs[token & 1];
-#pragma unroll
-        for (int i = 0; i < PER; i++) {
-            if (lane * PER + i < STATE_DIM) {
-                reinterpret_cast<float*>(b4)[lane * PER + i] = v.b[i];
-                reinterpret_cast<float*>(c4)[lane * PER + i] = v.c[i];
-            }
-        }
-        // Two buffers in turn: nobody still reads this one, because everybody has passed the barrier of the token before.
+    ScanStep next = prepared(first_token, first);
+    // Computes `token`, prepares the next one, which is `loaded`, and loads the one that is as far behind it as two are on their way.
+    const auto advance = [&](int token, typename Head::Token& loaded) {
+        const ScanStep now = next;
+        // Two buffers in turn: the one of this token is written, and nobody reads the other one any more.
         __syncwarp();
-        const float raw = v.step + bias;
-        const float step = raw > 20.0f ? raw : log1pf(__expf(raw));
-        const float decay = __expf(-rate * step);
-        const float written = step * v.x;
-
+        if (token + 1 < end) {
+            next = prepared(loaded, token + 1);
+            loaded = load(token + 3);
+        }
+        const float4* const b4 = bs[token & 1];
+        const float4* const c4 = cs[token & 1];
+        const float decay = now.decay, written = now.step * now.x;
         float read[4] = {0.0f, 0.0f, 0.0f, 0.0f};
 #pragma unroll
         for (int i = 0; i < ROWS / 4; i++) {
@@ -148,10 +170,13 @@ __device__ void selective_scan(const SelectiveScanParams<T>& p) {
         }
         const float sum = column_sum<SPLIT>((read[0] + read[1]) + (read[2] + read[3]));
         if (has_column && part == 0) {
-            p.out[size_t(token) * p.out_stride + head * p.head_dim + column] = narrow<T>(fmaf(skip, v.x, sum));
+            p.out[size_t(token) * p.out_stride + head * p.head_dim + column] = narrow<T>(fmaf(skip, now.x, sum));
         }
-        const uint32_t saved = p.saves[token];
-        if (saved != NO_STATE) keep(saved);
+        if (now.saved != NO_STATE) keep(now.saved);
+    };
+    for (int token = first; token < end; token += 2) {
+        advance(token, odd);
+        if (token + 1 < end) advance(token + 1, even);
     }
     keep(slot);
 }
@@ -165,10 +190,10 @@ __device__ void selective_scan(const SelectiveScanParams<T>& p) {
 SELECTIVE_SCAN(bf16, 16, 1)
 SELECTIVE_SCAN(bf16, 32, 1)
 SELECTIVE_SCAN(bf16, 64, 2)
-SELECTIVE_SCAN(bf16, 128, 2)
-SELECTIVE_SCAN(bf16, 256, 4)
+SELECTIVE_SCAN(bf16, 128, 4)
+SELECTIVE_SCAN(bf16, 256, 8)
 SELECTIVE_SCAN(f16, 16, 1)
 SELECTIVE_SCAN(f16, 32, 1)
 SELECTIVE_SCAN(f16, 64, 2)
-SELECTIVE_SCAN(f16, 128, 2)
-SELECTIVE_SCAN(f16, 256, 4)
+SELECTIVE_SCAN(f16, 128, 4)
+SELECTIVE_SCAN(f16, 256, 8)

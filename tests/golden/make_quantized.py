@@ -320,10 +320,10 @@ CASES = {
     ),
     "gptq4-f16-head64": ("llama", "float16", HEAD64, gptq(4, 32, False), False),
     # Projections of recurrent layers, of which those with a row per head stay as they are.
-    "awq-qwen3_5": ("qwen3_5_text", "float16", RECURRENT | golden.DELTA, awq(32), False),
-    "fp8-block-qwen3_5": ("qwen3_5_text", "bfloat16", RECURRENT | golden.DELTA, fp8([128, 128], torch.bfloat16), False),
-    "gptq4-qwen3_5": ("qwen3_5_text", "float16", RECURRENT | golden.DELTA, gptq(4, 64, True), False),
-    "ct-int4-lfm2": (
+    "awq-f16-qwen3_5": ("qwen3_5_text", "float16", RECURRENT | golden.DELTA, awq(32), False),
+    "fp8-block-bf16-qwen3_5": ("qwen3_5_text", "bfloat16", RECURRENT | golden.DELTA, fp8([128, 128], torch.bfloat16), False),
+    "gptq4-f16-qwen3_5": ("qwen3_5_text", "float16", RECURRENT | golden.DELTA, gptq(4, 64, True), False),
+    "ct-int4-bf16-lfm2": (
         "lfm2", "bfloat16",
         dict({k: v for k, v in WIDE.items() if k != "rms_norm_eps"}, layer_types=[golden.C, golden.F], norm_eps=1e-5, block_multiple_of=64),
         compressed_tensors("pack-quantized", [(["Linear"], lambda name: True, dict(num_bits=4, strategy="group", group_size=32))]), False,

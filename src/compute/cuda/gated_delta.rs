@@ -33,14 +33,17 @@ params! {
     }
 }
 
-/// A kernel for each of [`DeltaHeads::KEY_DIMS`].
-pub struct Kernels([Kernel; DeltaHeads::KEY_DIMS.len()]);
+/// For each of [`DeltaHeads::KEY_DIMS`], a kernel whose lanes have one column of the state each, and one whose lanes have two.
+pub struct Kernels([[Kernel; 2]; DeltaHeads::KEY_DIMS.len()]);
+
+/// Warps on a multiprocessor from which on reads of keys and queries bound the kernel, and not the time from token to token.
+const MANY_WARPS: usize = 8;
 
 impl Kernels {
     pub fn new(device: &Device) -> Result<Kernels> {
         let module = device.module("gated_delta")?;
-        let kernel = |dim| Kernel::new(&module, &format!("gated_delta_{dim}_{}", suffix(device.dtype)));
-        let [a, b, c, d] = DeltaHeads::KEY_DIMS.map(kernel);
+        let kernel = |dim, cols| Kernel::new(&module, &format!("gated_delta_{dim}x{cols}_{}", suffix(device.dtype)));
+        let [a, b, c, d] = DeltaHeads::KEY_DIMS.map(|dim| Ok([kernel(dim, 1)?, kernel(dim, 2)?]));
         Ok(Kernels([a?, b?, c?, d?]))
     }
 
@@ -76,8 +79,13 @@ impl Kernels {
             is_tiled: i32::from(heads.order == ValueOrder::Tiled),
         };
         // Lanes of a warp that share a column, as the kernels have them.
-        let split = if heads.key_dim > 32 { 2 } else { 1 };
-        let blocks = [device_batch.batch().rows(), heads.values, (heads.value_dim * split).div_ceil(32)];
-        self.0[kernel].launch(device.chaining, blocks, 32, 0, &params)
+        let split = heads.key_dim.div_ceil(32);
+        let batch = device_batch.batch();
+        let warps = batch.rows() * heads.values * (heads.value_dim * split).div_ceil(32);
+        // States are read in longer pieces by one column a lane where rows have one token each.
+        let is_prompts = batch.tokens() > 2 * batch.rows();
+        let cols = if is_prompts && warps >= MANY_WARPS * device.facts().processors { 2 } else { 1 };
+        let blocks = [batch.rows(), heads.values, (heads.value_dim * split).div_ceil(32 * cols)];
+        self.0[kernel][cols - 1].launch(device.chaining, blocks, 32, 0, &params)
     }
 }

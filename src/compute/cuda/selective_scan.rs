@@ -74,7 +74,7 @@ impl Kernels {
             head_dim: sizes.head_dim as i32,
         };
         // Lanes of a warp that share a column, as the kernels have them.
-        let split = if sizes.state_dim > 32 { (sizes.state_dim / 64).max(2) } else { 1 };
+        let split = sizes.state_dim.div_ceil(32);
         let blocks = [device_batch.batch().rows(), sizes.heads, (sizes.head_dim * split).div_ceil(32)];
         self.0[kernel].launch(device.chaining, blocks, 32, 0, &params)
     }
