@@ -71,3 +71,49 @@ pub fn answers(
     assert_eq!(ended, QUESTIONS, "every request ends once");
     ((0..QUESTIONS as u64).map(|i| tokens.remove(&i).unwrap()).collect(), handle.stats())
 }
+
+/// A completion that thinks, up to a limit: its tokens, and how many of them were reasoning.
+pub type Thought = (Vec<TokenId>, u32);
+
+/// Limits of reasoning: none, at once, within a block and beyond it.
+const THINKING_LIMITS: [Option<u32>; 5] = [None, Some(0), Some(1), Some(9), Some(40)];
+
+/// Two completions of each of some prompts whose answers begin with reasoning, at random, and what the engine counted.
+pub fn thoughts(options: &EngineOptions, budget: Budget) -> (Vec<Thought>, Stats) {
+    const REQUESTS: usize = 25;
+    let mut engine = Engine::open(options, &mut |_| ControlFlow::Continue(())).unwrap();
+    let handle = engine.handle().clone();
+    for i in 0..REQUESTS {
+        let begin = "<|im_start|>user\nlist all prime numbers within";
+        let prompt = format!("{begin} {}<|im_end|>\n<|im_start|>assistant\n<think>\n", 10 + i % 4);
+        let params = SamplingParams {
+            tag: 2 * i as u64,
+            max_tokens: Some(60),
+            max_thinking_tokens: THINKING_LIMITS[i % THINKING_LIMITS.len()],
+            temperature: 1.5,
+            seed: Some(i as u64),
+            completions: 2,
+            ..SamplingParams::default()
+        };
+        handle.add_request(Prompt::Text(&prompt), params).unwrap();
+    }
+    let mut thoughts = vec![Thought::default(); 2 * REQUESTS];
+    while !handle.is_finished() {
+        engine.step(budget).unwrap();
+        while let Some(output) = engine.next_output() {
+            let (tokens, reasoning) = &mut thoughts[output.tag as usize + output.index as usize];
+            tokens.extend_from_slice(&output.token_ids);
+            *reasoning = output.reasoning_tokens;
+        }
+    }
+    for (index, (tokens, reasoning)) in thoughts.iter().enumerate() {
+        // The end marker counts but for its last token.
+        let limit = THINKING_LIMITS[index / 2 % THINKING_LIMITS.len()];
+        assert!(
+            limit.is_none_or(|limit| *reasoning <= limit + 8),
+            "completion {index} of {} thinks {reasoning}",
+            tokens.len()
+        );
+    }
+    (thoughts, handle.stats())
+}

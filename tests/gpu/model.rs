@@ -386,6 +386,22 @@ fn answers(options: &EngineOptions, budget: Budget) -> (Vec<Vec<TokenId>>, Stats
     demo::answers(options, budget, demo::greedy)
 }
 
+/// Two passes are in flight, and a token may be forced in the next.
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn an_answer_whose_reasoning_is_ended_depends_on_no_schedule() {
+    let options = || EngineOptions { rounding: Rounding::BatchInvariant, ..options() };
+    let alone = EngineOptions { max_num_seqs: Some(1), prefix_cache: PrefixCache::Off, ..options() };
+    let (wanted, _) = demo::thoughts(&alone, Budget::OnePass);
+    assert_eq!(demo::thoughts(&options(), Budget::OnePass).0, wanted, "all at once");
+    let chunks = EngineOptions { max_num_seqs: Some(7), max_batched_tokens: Some(7), ..options() };
+    assert_eq!(demo::thoughts(&chunks, Budget::OnePass).0, wanted, "in chunks of 7");
+    let tight = EngineOptions { kv_cache_bytes: Some(11 * BLOCK_SIZE as u64 * TOKEN_BYTES), ..options() };
+    let (found, stats) = demo::thoughts(&tight, Budget::OnePass);
+    assert!(stats.preemptions > 0, "nobody was preempted");
+    assert_eq!(found, wanted, "preempted");
+}
+
 #[test]
 #[ignore = "needs an NVIDIA GPU: --include-ignored"]
 fn the_demo_model_answers_as_on_the_cpu_however_it_is_driven() {

@@ -44,6 +44,7 @@ mod scratch_folder;
 mod small;
 mod stop_strings;
 mod structure_demo;
+mod thinking;
 #[path = "../tree/mod.rs"]
 mod tree;
 #[path = "../gguf_file/writer.rs"]
