@@ -1,9 +1,9 @@
 // The gated delta rule. Contract: src/compute/ops/gated_delta.rs. Reference: src/compute/cpu/gated_delta.rs.
 //
 // A lane has COLS columns of 32 rows of the state of a value head in registers, from the first to the last token of a row: the state is read and written
-// once. Longer columns are shared by KEY_DIM / 32 lanes of a warp, whose sums are added in one order. Decode is bound by the traffic of states, and so are
-// single prompts by the time from one token to the next: one column a lane, so that many warps run. Many prompts are bound by arithmetic, 4 KEY_DIM
-// operations a token and column, and by reads of keys and queries from shared memory: two columns a lane, so that there are half as many.
+// once. Longer columns are shared by KEY_DIM / 32 lanes of a warp, whose sums are added in one order. Decode is bound by the traffic of states: four columns
+// a lane read whole lines of 128 bytes. Prompts are bound by the time from one token to the next, and many of them by arithmetic, 4 KEY_DIM operations a
+// token and column: two columns a lane, so that more warps run.
 // Each token depends on the one before it, in one order whatever the batch, the chunks of a prompt and COLS, so that these change no bit. While a token is
 // computed, the keys and queries of the next one are normalized, and the two after that are on their way.
 #include "common/dependent_launch.cuh"
@@ -81,36 +81,59 @@ struct DeltaStep {
     uint32_t saved;
 };
 
-// Normalizes the key and the query of a token into shared memory.
+// A token whose key and query are normalized.
+template <int PER, int COLS>
+struct DeltaReady {
+    float query[PER];
+    float key[PER];
+    DeltaStep<COLS> step;
+
+    // `keys` and `queries` have KEY_DIM numbers.
+    template <int KEY_DIM>
+    __device__ void store(float* keys, float* queries) const {
+        const int at = threadIdx.x * PER;
+        if (at >= KEY_DIM) return;
+#pragma unroll
+        for (int i = 0; i < PER; i++) keys[at + i] = key[i], queries[at + i] = query[i];
+    }
+};
+
 template <int KEY_DIM, class T, int PER, int COLS>
-__device__ inline DeltaStep<COLS> prepare(const DeltaToken<T, PER, COLS>& v, float* keys, float* queries, float rate, float bias) {
+__device__ inline DeltaReady<PER, COLS> prepare(const DeltaToken<T, PER, COLS>& v, float rate, float bias) {
     const bool has = threadIdx.x * PER < KEY_DIM;
-    float query[PER], key[PER], query_squares = 0.0f, key_squares = 0.0f;
-    v.query.widen_to(query);
-    v.key.widen_to(key);
+    DeltaReady<PER, COLS> ready;
+    float query_squares = 0.0f, key_squares = 0.0f;
+    v.query.widen_to(ready.query);
+    v.key.widen_to(ready.key);
 #pragma unroll
     for (int i = 0; i < PER; i++) {
-        query_squares = fmaf(query[i], query[i], query_squares);
-        key_squares = fmaf(key[i], key[i], key_squares);
+        query_squares = fmaf(ready.query[i], ready.query[i], query_squares);
+        key_squares = fmaf(ready.key[i], ready.key[i], key_squares);
     }
     const float query_scale = rsqrtf(warp_sum(has ? query_squares : 0.0f) + 1e-6f) * rsqrtf(float(KEY_DIM));
     const float key_scale = rsqrtf(warp_sum(has ? key_squares : 0.0f) + 1e-6f);
-    if (has) {
 #pragma unroll
-        for (int i = 0; i < PER; i++) {
-            keys[threadIdx.x * PER + i] = key[i] * key_scale;
-            queries[threadIdx.x * PER + i] = query[i] * query_scale;
-        }
-    }
-    DeltaStep<COLS> step;
+    for (int i = 0; i < PER; i++) ready.query[i] *= query_scale, ready.key[i] *= key_scale;
 #pragma unroll
-    for (int c = 0; c < COLS; c++) step.value[c] = widen(v.value[c]);
-    step.beta = 1.0f / (1.0f + __expf(-widen(v.b)));
+    for (int c = 0; c < COLS; c++) ready.step.value[c] = widen(v.value[c]);
+    ready.step.beta = 1.0f / (1.0f + __expf(-widen(v.b)));
     const float x = widen(v.a) + bias;
-    step.decay = __expf(-rate * (x > 20.0f ? x : log1pf(__expf(x))));
-    step.saved = v.saved;
-    return step;
+    ready.step.decay = __expf(-rate * (x > 20.0f ? x : log1pf(__expf(x))));
+    ready.step.saved = v.saved;
+    return ready;
 }
+
+// COLS numbers of the state at once.
+template <int COLS>
+struct StateVector;
+template <>
+struct StateVector<2> {
+    using Type = float2;
+};
+template <>
+struct StateVector<4> {
+    using Type = float4;
+};
 
 // The sum over the lanes that share a column.
 template <int SPLIT>
@@ -150,9 +173,10 @@ __device__ void gated_delta(const GatedDeltaParams<T>& p) {
         p.qkv_stride,
         p.gates_stride,
     };
-    const auto prepared = [&](const typename Head::Token& v, int token) {
+    const auto stored = [&](const DeltaReady<Head::PER, COLS>& ready, int token) {
         float* const k = reinterpret_cast<float*>(keys[token & 1]);
-        return prepare<KEY_DIM>(v, k, reinterpret_cast<float*>(queries[token & 1]), rate, bias);
+        ready.template store<KEY_DIM>(k, reinterpret_cast<float*>(queries[token & 1]));
+        return ready.step;
     };
     // The inputs of a row are read in order; behind its end the last token is read again.
     const auto load = [&](int token) { return inputs.load(min(token, end - 1)); };
@@ -160,37 +184,49 @@ __device__ void gated_delta(const GatedDeltaParams<T>& p) {
 
     // [ROWS, value_dim] of this head, from the first row of this part and from the first of these columns.
     const size_t of_head = (size_t(head) * KEY_DIM + part * ROWS) * p.value_dim + (has_column ? column : 0);
-    float state[ROWS][COLS];
+    using Vector = typename StateVector<COLS>::Type;
+    union Columns {
+        Vector vector;
+        float number[COLS];
+    };
+    Columns state[ROWS];
 #pragma unroll
     for (int i = 0; i < ROWS; i++) {
+        if (source == NO_STATE) {
 #pragma unroll
-        for (int c = 0; c < COLS; c++) {
-            const size_t at = of_head + size_t(i) * p.value_dim + c;
-            state[i][c] = source == NO_STATE ? 0.0f : p.states[source * p.slot_numbers + at];
+            for (int c = 0; c < COLS; c++) state[i].number[c] = 0.0f;
+        } else {
+            const float* const at = p.states + source * p.slot_numbers + of_head + size_t(i) * p.value_dim;
+            state[i].vector = *reinterpret_cast<const Vector*>(at);
         }
     }
     const auto keep = [&](uint32_t to) {
         if (!has_column) return;
 #pragma unroll
         for (int i = 0; i < ROWS; i++) {
-#pragma unroll
-            for (int c = 0; c < COLS; c++) p.states[to * p.slot_numbers + of_head + size_t(i) * p.value_dim + c] = state[i][c];
+            float* const at = p.states + to * p.slot_numbers + of_head + size_t(i) * p.value_dim;
+            *reinterpret_cast<Vector*>(at) = state[i].vector;
         }
     };
 
-    DeltaStep<COLS> next = prepared(first_token, first);
-    // Computes `token`, prepares the next one, which is `loaded`, and loads the one that is as far behind it as two are on their way.
+    DeltaStep<COLS> next = stored(prepare<KEY_DIM>(first_token, rate, bias), first);
+    // Computes `token`, prepares the next one, which is `loaded`, and loads the one that is as far behind it as two are on their way. What the
+    // next one needs is stored last: only the state is waited for.
     const auto advance = [&](int token, typename Head::Token& loaded) {
         const DeltaStep<COLS> step = next;
         // Two buffers in turn: the one of this token is written, and nobody reads the other one any more.
         __syncwarp();
-        if (token + 1 < end) {
-            next = prepared(loaded, token + 1);
-            loaded = load(token + 3);
-        }
         const float4* const k4 = keys[token & 1] + part * (ROWS / 4);
         const float4* const q4 = queries[token & 1] + part * (ROWS / 4);
-        float4 k[ROWS / 4];
+        float4 k[ROWS / 4], q[ROWS / 4];
+#pragma unroll
+        for (int i = 0; i < ROWS / 4; i++) k[i] = k4[i], q[i] = q4[i];
+        const bool has_next = token + 1 < end;
+        DeltaReady<Head::PER, COLS> ready;
+        if (has_next) {
+            ready = prepare<KEY_DIM>(loaded, rate, bias);
+            loaded = load(token + 3);
+        }
         float known[COLS][4], read[COLS][4];
 #pragma unroll
         for (int c = 0; c < COLS; c++) {
@@ -199,13 +235,12 @@ __device__ void gated_delta(const GatedDeltaParams<T>& p) {
         }
 #pragma unroll
         for (int i = 0; i < ROWS / 4; i++) {
-            k[i] = k4[i];
 #pragma unroll
             for (int c = 0; c < COLS; c++) {
-                known[c][0] = fmaf(k[i].x, state[4 * i][c], known[c][0]);
-                known[c][1] = fmaf(k[i].y, state[4 * i + 1][c], known[c][1]);
-                known[c][2] = fmaf(k[i].z, state[4 * i + 2][c], known[c][2]);
-                known[c][3] = fmaf(k[i].w, state[4 * i + 3][c], known[c][3]);
+                known[c][0] = fmaf(k[i].x, state[4 * i].number[c], known[c][0]);
+                known[c][1] = fmaf(k[i].y, state[4 * i + 1].number[c], known[c][1]);
+                known[c][2] = fmaf(k[i].z, state[4 * i + 2].number[c], known[c][2]);
+                known[c][3] = fmaf(k[i].w, state[4 * i + 3].number[c], known[c][3]);
             }
         }
         float delta[COLS];
@@ -216,17 +251,16 @@ __device__ void gated_delta(const GatedDeltaParams<T>& p) {
         }
 #pragma unroll
         for (int i = 0; i < ROWS / 4; i++) {
-            const float4 q = q4[i];
 #pragma unroll
             for (int c = 0; c < COLS; c++) {
-                state[4 * i][c] = fmaf(k[i].x, delta[c], state[4 * i][c] * step.decay);
-                state[4 * i + 1][c] = fmaf(k[i].y, delta[c], state[4 * i + 1][c] * step.decay);
-                state[4 * i + 2][c] = fmaf(k[i].z, delta[c], state[4 * i + 2][c] * step.decay);
-                state[4 * i + 3][c] = fmaf(k[i].w, delta[c], state[4 * i + 3][c] * step.decay);
-                read[c][0] = fmaf(q.x, state[4 * i][c], read[c][0]);
-                read[c][1] = fmaf(q.y, state[4 * i + 1][c], read[c][1]);
-                read[c][2] = fmaf(q.z, state[4 * i + 2][c], read[c][2]);
-                read[c][3] = fmaf(q.w, state[4 * i + 3][c], read[c][3]);
+                state[4 * i].number[c] = fmaf(k[i].x, delta[c], state[4 * i].number[c] * step.decay);
+                state[4 * i + 1].number[c] = fmaf(k[i].y, delta[c], state[4 * i + 1].number[c] * step.decay);
+                state[4 * i + 2].number[c] = fmaf(k[i].z, delta[c], state[4 * i + 2].number[c] * step.decay);
+                state[4 * i + 3].number[c] = fmaf(k[i].w, delta[c], state[4 * i + 3].number[c] * step.decay);
+                read[c][0] = fmaf(q[i].x, state[4 * i].number[c], read[c][0]);
+                read[c][1] = fmaf(q[i].y, state[4 * i + 1].number[c], read[c][1]);
+                read[c][2] = fmaf(q[i].z, state[4 * i + 2].number[c], read[c][2]);
+                read[c][3] = fmaf(q[i].w, state[4 * i + 3].number[c], read[c][3]);
             }
         }
 #pragma unroll
@@ -236,6 +270,7 @@ __device__ void gated_delta(const GatedDeltaParams<T>& p) {
                 p.out[size_t(token) * p.out_stride + head * p.value_dim + column + c] = narrow<T>(out);
             }
         }
+        if (has_next) next = stored(ready, token + 1);
         if (step.saved != NO_STATE) keep(step.saved);
     };
     for (int token = first; token < end; token += 2) {
@@ -251,19 +286,19 @@ __device__ void gated_delta(const GatedDeltaParams<T>& p) {
         gated_delta<T, key_dim, cols>(p);                                                            \
     }
 
-GATED_DELTA(bf16, 16, 1)
 GATED_DELTA(bf16, 16, 2)
-GATED_DELTA(bf16, 32, 1)
+GATED_DELTA(bf16, 16, 4)
 GATED_DELTA(bf16, 32, 2)
-GATED_DELTA(bf16, 64, 1)
+GATED_DELTA(bf16, 32, 4)
 GATED_DELTA(bf16, 64, 2)
-GATED_DELTA(bf16, 128, 1)
+GATED_DELTA(bf16, 64, 4)
 GATED_DELTA(bf16, 128, 2)
-GATED_DELTA(f16, 16, 1)
+GATED_DELTA(bf16, 128, 4)
 GATED_DELTA(f16, 16, 2)
-GATED_DELTA(f16, 32, 1)
+GATED_DELTA(f16, 16, 4)
 GATED_DELTA(f16, 32, 2)
-GATED_DELTA(f16, 64, 1)
+GATED_DELTA(f16, 32, 4)
 GATED_DELTA(f16, 64, 2)
-GATED_DELTA(f16, 128, 1)
+GATED_DELTA(f16, 64, 4)
 GATED_DELTA(f16, 128, 2)
+GATED_DELTA(f16, 128, 4)

@@ -33,17 +33,17 @@ params! {
     }
 }
 
-/// For each of [`DeltaHeads::KEY_DIMS`], a kernel whose lanes have one column of the state each, and one whose lanes have two.
+/// For each of [`DeltaHeads::KEY_DIMS`], a kernel whose lanes have two columns of the state each, and one whose lanes have four.
 pub struct Kernels([[Kernel; 2]; DeltaHeads::KEY_DIMS.len()]);
 
-/// Warps on a multiprocessor from which on reads of keys and queries bound the kernel, and not the time from token to token.
-const MANY_WARPS: usize = 8;
+/// Rows of one token each from which on the traffic of states bounds the kernel, and not how many warps there are.
+const MANY_ROWS: usize = 16;
 
 impl Kernels {
     pub fn new(device: &Device) -> Result<Kernels> {
         let module = device.module("gated_delta")?;
         let kernel = |dim, cols| Kernel::new(&module, &format!("gated_delta_{dim}x{cols}_{}", suffix(device.dtype)));
-        let [a, b, c, d] = DeltaHeads::KEY_DIMS.map(|dim| Ok([kernel(dim, 1)?, kernel(dim, 2)?]));
+        let [a, b, c, d] = DeltaHeads::KEY_DIMS.map(|dim| Ok([kernel(dim, 2)?, kernel(dim, 4)?]));
         Ok(Kernels([a?, b?, c?, d?]))
     }
 
@@ -81,11 +81,9 @@ impl Kernels {
         // Lanes of a warp that share a column, as the kernels have them.
         let split = heads.key_dim.div_ceil(32);
         let batch = device_batch.batch();
-        let warps = batch.rows() * heads.values * (heads.value_dim * split).div_ceil(32);
-        // States are read in longer pieces by one column a lane where rows have one token each.
-        let is_prompts = batch.tokens() > 2 * batch.rows();
-        let cols = if is_prompts && warps >= MANY_WARPS * device.facts().processors { 2 } else { 1 };
+        let is_decode = batch.tokens() <= 2 * batch.rows();
+        let cols = if is_decode && batch.rows() >= MANY_ROWS { 4 } else { 2 };
         let blocks = [batch.rows(), heads.values, (heads.value_dim * split).div_ceil(32 * cols)];
-        self.0[kernel][cols - 1].launch(device.chaining, blocks, 32, 0, &params)
+        self.0[kernel][cols / 4].launch(device.chaining, blocks, 32, 0, &params)
     }
 }
