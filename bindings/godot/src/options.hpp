@@ -25,6 +25,7 @@ private:
     bool set(const std::string& key, const godot::Value& value, bool is_chat, std::string& message);
     bool set_structure(const std::string& key, const godot::Value& value, std::string& message);
     bool set_stop(const godot::Value& value, std::string& message);
+    bool set_breakers(const godot::Value& value, std::string& message);
     bool set_stop_tokens(const godot::Value& value, std::string& message);
 
     nvllm_request_options options_;
@@ -33,6 +34,8 @@ private:
     std::string template_options_;
     std::vector<std::string> stop_;
     std::vector<const char*> stop_pointers_;
+    std::vector<std::string> breakers_;
+    std::vector<const char*> breaker_pointers_;
     std::vector<uint32_t> stop_tokens_;
 };
 
