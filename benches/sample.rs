@@ -19,6 +19,8 @@ const CASES: &[(&str, Sampling)] = &[
     ("top_k=20", Sampling { top_k: 20, ..WARM }),
     ("top_p=0.95", Sampling { top_p: 0.95, ..WARM }),
     ("min_p=0.05", Sampling { min_p: 0.05, ..WARM }),
+    ("top_n_sigma=1", Sampling { top_n_sigma: 1.0, ..WARM }),
+    ("min_p=0.05 xtc_threshold=0.1", Sampling { min_p: 0.05, xtc_threshold: 0.1, ..WARM }),
     ("top_k=20 top_p=0.95", Sampling { top_k: 20, top_p: 0.95, ..WARM }),
 ];
 

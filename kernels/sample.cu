@@ -3,12 +3,14 @@
 //
 // Bound by arithmetic on [samples, vocab]: Philox costs 15 instructions per token. Two kernels, because scores are relative to
 // the greatest logit. Each row is shared out to several thread blocks, which meet in an atomic maximum of (score, lowest token
-// first). Top-k and top-p are found by the first cluster of a row's thread blocks, which then chooses alone.
+// first). Top-k and top-p are found by the first cluster of a row's thread blocks, which then chooses alone. Top-n-sigma and XTC have a kernel of
+// their own, so that the others keep their registers: the same with these filters, for batches in which a sample has one.
 #include "common/dependent_launch.cuh"
 #include "common/cluster.cuh"
 #include "common/logits.cuh"
 #include "common/noise.cuh"
 #include "common/rank.cuh"
+#include "common/filters.cuh"
 #include "common/histogram.cuh"
 
 constexpr float NEVER = -INFINITY;
@@ -54,13 +56,14 @@ __device__ inline float noise_of(const Sampling& s, uint32_t token) {
     return gumbel(lane == 0 ? words.x : lane == 1 ? words.y : lane == 2 ? words.z : words.w);
 }
 
-// The token with the greatest noisy score among those whose score's absolute value has bits up to `limit`.
-template <class T>
-__device__ uint64_t gumbel_argmax(const Row<T>& row, const Sampling& s, float greatest, float bound, uint32_t limit, int thread, int threads) {
+// The token with the greatest noisy score among those whose score's absolute value has bits up to `limit` and, if `CAPPED`, from `first_key` on.
+template <bool CAPPED, class T>
+__device__ uint64_t gumbel_argmax(const Row<T>& row, const Sampling& s, float greatest, float bound, uint32_t first_key, uint32_t limit, int thread, int threads) {
     const float inverse = fminf(1.0f / s.temperature, 3.4e38f);
-    const float least = -__uint_as_float(limit);
+    const float least = -__uint_as_float(limit), most = -__uint_as_float(first_key);
     // The margins cover the rounding of `inverse`.
     const float surely_below = least * 1.0001f - 1e-3f, surely_above = least * 0.9999f + 1e-3f;
+    const float surely_kept = most * 1.0001f - 1e-3f;
     uint64_t best = 0;
     const int lane = thread % 32 * 8;
     Eight next = row.eight(thread / 32 * 256 + lane);
@@ -87,7 +90,8 @@ __device__ uint64_t gumbel_argmax(const Row<T>& row, const Sampling& s, float gr
             is_open[half] = top + gumbel_bound(noisy) >= bound;
             // The bound is raised by what costs little, before anything is computed as the rule says.
             const float of_noisy = noisy == words.x ? score[half][0] : noisy == words.y ? score[half][1] : noisy == words.z ? score[half][2] : score[half][3];
-            if (is_open[half] && of_noisy >= surely_above) bound = fmaxf(bound, of_noisy + gumbel_least(noisy));
+            const bool is_capped = CAPPED && first_key > 0 && of_noisy > surely_kept;
+            if (is_open[half] && of_noisy >= surely_above && !is_capped) bound = fmaxf(bound, of_noisy + gumbel_least(noisy));
         }
         bound = warp_max(bound);
 #pragma unroll
@@ -100,7 +104,8 @@ __device__ uint64_t gumbel_argmax(const Row<T>& row, const Sampling& s, float gr
                 const uint32_t token = first + 4 * half + j;
                 const float2 pair = widen2<T>(eight.pair[2 * half + j / 2]);
                 const float exact = __fdiv_rn(__fadd_rn(j % 2 ? pair.y : pair.x, -greatest), s.temperature);
-                if ((__float_as_uint(exact) & 0x7fffffffu) > limit) continue;
+                const uint32_t key = __float_as_uint(exact) & 0x7fffffffu;
+                if (key > limit || (CAPPED && key < first_key)) continue;
                 const float noisy = __fadd_rn(exact, gumbel(word[half][j]));
                 best = max(best, rank_of(noisy, token));
                 bound = fmaxf(bound, noisy);
@@ -111,8 +116,8 @@ __device__ uint64_t gumbel_argmax(const Row<T>& row, const Sampling& s, float gr
 }
 
 // Chooses each token from the greatest logits. Grid [samples * splits] in clusters of splits, block [1024], shared [17 / 4 window bytes]. Where no
-// sample has top-k or top-p: grid [samples * splits], block [512], no dynamic shared memory.
-template <class T>
+// sample has top-k or top-p: grid [samples * splits], block [512], no dynamic shared memory. `FILTERED`: samples may have top-n-sigma and XTC.
+template <bool FILTERED, class T>
 __device__ void sample_choose(const SampleParams<T>& p) {
     extern __shared__ __align__(16) uint8_t shared[];
     launch_dependents();
@@ -121,7 +126,8 @@ __device__ void sample_choose(const SampleParams<T>& p) {
     const Row<T> row(p, s, sample);
     const bool has_top_k = s.top_k > 0 && s.top_k < p.vocab, has_top_p = s.top_p < 1.0f;
     // Those who find a cut choose alone: the others do not know it.
-    const bool is_cut = s.temperature > 0.0f && s.forced == NO_TOKEN && (has_top_k || has_top_p);
+    const bool has_sigma = FILTERED && s.top_n_sigma > 0.0f, has_xtc = FILTERED && s.xtc_threshold > 0.0f;
+    const bool is_cut = s.temperature > 0.0f && s.forced == NO_TOKEN && (has_top_k || has_top_p || has_sigma || has_xtc);
     const int chosen_by = is_cut ? cluster_size() : p.splits;
     if (is_cut && split < chosen_by) Histogram<T>::empty(shared, p.window);
     grid_dependency_wait();
@@ -130,15 +136,17 @@ __device__ void sample_choose(const SampleParams<T>& p) {
     const bool is_greedy = s.temperature == 0.0f || isinf(greatest);  // a forced token has no argmax
     uint64_t best = 0;
     if (!is_greedy && split < chosen_by) {
-        uint32_t limit = KEEP_ALL;
+        uint32_t limit = KEEP_ALL, first_key = 0;
+        if (has_sigma) limit = cut_at_sigma(row, s, greatest);
         if (is_cut) {
             Histogram<T> histogram(row, s, greatest, shared, p.window);
             if (has_top_k) limit = histogram.template cut<Cut::COUNT>(limit);
             if (has_top_p) limit = histogram.template cut<Cut::SHARE>(limit);
         }
         if (s.min_p > 0.0f) limit = min(limit, __float_as_uint(exact_ln(s.min_p)) & 0x7fffffffu);
-        const float bound = noise_of(s, token_of(argmax));
-        best = gumbel_argmax(row, s, greatest, bound, limit, split * blockDim.x + threadIdx.x, chosen_by * blockDim.x);
+        if (has_xtc) first_key = cut_at_threshold(row, s, greatest, limit);
+        const float bound = first_key > 0 ? NEVER : noise_of(s, token_of(argmax));
+        best = gumbel_argmax<FILTERED>(row, s, greatest, bound, first_key, limit, split * blockDim.x + threadIdx.x, chosen_by * blockDim.x);
         best = block_max(best);
     }
     if (threadIdx.x == 0) {
@@ -164,7 +172,11 @@ __device__ void sample_choose(const SampleParams<T>& p) {
     }                                                                                                            \
     extern "C" __global__ void __launch_bounds__(1024, 1)                                                         \
         nvllm_k_sample_choose_##dtype(const __grid_constant__ SampleParams<dtype> p) {                           \
-        sample_choose(p);                                                                                        \
+        sample_choose<false>(p);                                                                                 \
+    }                                                                                                            \
+    extern "C" __global__ void __launch_bounds__(1024, 1)                                                         \
+        nvllm_k_sample_choose_filtered_##dtype(const __grid_constant__ SampleParams<dtype> p) {                  \
+        sample_choose<true>(p);                                                                                  \
     }
 
 KERNELS(bf16)

@@ -19,6 +19,8 @@ function cpp_type(struct, field,   c_type, enum) {
     if (c_type == "nvllm_progress_fn") return "std::function<bool(float)>"
     if (field == "progress_user_data" || field == "struct_size" || field == "bias_values") return ""
     if (c_type == "const char *") return "std::string"
+    # Without a list, the library has one of its own.
+    if (field == "dry_sequence_breakers") return "std::optional<std::vector<std::string>>"
     if (c_type == "const char *const *") return "std::vector<std::string>"
     if (field == "bias_tokens") return "std::vector<std::pair<uint32_t, float>>"
     if (c_type ~ /^const .*\*$/) { gsub(/const |[ *]/, "", c_type); return "std::vector<" c_type ">" }

@@ -187,6 +187,16 @@ all_mutants() {
         'if weight >= *wanted' 'if weight > *wanted'
     mutant min_p_halved src/compute/cpu/sample/mod.rs ops_agree \
         'limit.min(noise::ln(sampling.min_p)' 'limit.min(noise::ln(0.5 * sampling.min_p)'
+    mutant sigma_of_the_squares src/compute/cpu/sample/spread.rs ops_agree \
+        'self.squares as f64 / tokens - mean * mean' 'self.squares as f64 / tokens'
+    mutant sigma_without_temperature src/compute/cpu/sample/spread.rs ops_agree \
+        '(reach / temperature).to_bits()' '(reach / temperature.min(0.5)).to_bits()'
+    mutant xtc_of_twice_the_threshold src/compute/cpu/sample/cut.rs ops_agree \
+        'score >= least && weight >= wanted' 'score >= least && weight >= 2 * wanted'
+    mutant xtc_drawn_from_a_token src/compute/batch.rs ops_agree \
+        '[u32::MAX, self.position,' '[0, self.position,'
+    mutant dry_run_of_one_more src/engine/dry.rs engine_steps \
+        '{ *run + 1 } else { 0 }' '{ *run + 2 } else { 0 }'
     mutant temperature_inverted src/compute/cpu/sample/cut.rs ops_agree \
         'lanes.div(lanes.sub(logit, greatest), temperature)' 'lanes.mul(lanes.sub(logit, greatest), temperature)'
     mutant gumbel_noise_of_next_position src/compute/cpu/sample/mod.rs ops_agree \

@@ -139,10 +139,12 @@ impl Adder<'_> {
             options.top_p = *rng.pick(&[1.0, 0.9]);
             options.top_k = *rng.pick(&[0, 5, 50]);
             options.min_p = *rng.pick(&[0.0, 0.05]);
+            options.top_n_sigma = *rng.pick(&[0.0, 1.5]);
+            options.xtc_probability = *rng.pick(&[0.0, 0.5]);
         }
         options.priority = rng.below(3) as i32;
         options.cache_salt = rng.below(3) as u64;
-        match rng.below(14) {
+        match rng.below(15) {
             0 => (options.n, results) = (3, 3),
             1 => (options.n, options.beam_width, options.temperature, results) = (2, 4, 0.0, 2),
             2 => (options.num_logprobs, options.num_prompt_logprobs) = (4, 2),
@@ -156,6 +158,10 @@ impl Adder<'_> {
             10 => (options.structure, options.structure_kind) = (structure.as_ptr(), 2),
             11 => (options.structure, options.structure_kind) = (c"{\"type\":\"integer\"}".as_ptr(), 1),
             12 => (options.min_tokens, options.ignore_eos, options.include_stop) = (2, 1, 1),
+            13 => {
+                (options.dry_multiplier, options.dry_allowed_length) = (0.8, 1);
+                (options.dry_sequence_breakers, options.num_dry_sequence_breakers) = (stops.as_ptr(), stops.len());
+            }
             _ => {}
         }
         if options.beam_width > 0 {

@@ -56,6 +56,9 @@ fn a_hundred_steady_steps_allocate_nothing() {
         num_prompt_logprobs: 2,
         ..plain.clone()
     };
+    let dry = SamplingParams { dry_multiplier: 0.8, dry_allowed_length: 1, top_n_sigma: 1.0, ..plain.clone() };
+    // A step whose lists of repetitions are longer than all before allocates: with a window, they soon are as long as they get.
+    steady_steps(1, &SamplingParams { dry_penalty_last_n: Some(64), ..dry }, 600);
     for depth in [1, 2] {
         steady_steps(depth, &plain, 20);
         // Until each of the tokens has come in each answer, the list of those that have come grows.

@@ -464,6 +464,30 @@ func TestStopTokensAndSeedsReachTheLibrary(t *testing.T) {
 	}
 }
 
+func TestSequenceBreakersReachTheLibrary(t *testing.T) {
+	engine := open(t, demoConfig())
+	const repeating = "one: two, one:"
+	tokens, err := engine.Tokenize(repeating, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wanted := tokens[slices.Index(tokens, tokens[len(tokens)-1])+1]
+	for _, c := range []struct {
+		breakers   []string
+		isRepeated bool
+	}{{nil, true}, {[]string{}, false}, {[]string{"x"}, false}, {[]string{"x", ":"}, true}} {
+		options := &nanovllm.RequestOptions{MaxTokens: 1, LogitBias: map[uint32]float32{wanted: 50}, DryMultiplier: 1000,
+			DryAllowedLength: 1, DrySequenceBreakers: c.breakers}
+		outputs, err := engine.Generate(context.Background(), []string{repeating}, options)
+		if err != nil || (outputs[0].Tokens[0] == wanted) != c.isRepeated {
+			t.Errorf("%q: %+v %v", c.breakers, outputs, err)
+		}
+	}
+	if _, err := engine.Add("x", &nanovllm.RequestOptions{DrySequenceBreakers: []string{"a\x00b"}}); !errors.Is(err, nanovllm.ErrInvalidArgument) {
+		t.Errorf("a NUL: %v", err)
+	}
+}
+
 func TestDefaultOptionsAreWhatNilMeans(t *testing.T) {
 	var texts [2]string
 	for i := range texts {

@@ -318,6 +318,46 @@ type RequestOptions struct {
 	// the end is forced at once. A model whose answers have no reasoning is not limited. Cannot be combined with
 	// StructureKind or BeamWidth. Needs a tokenizer.
 	MaxThinkingTokens int
+
+	// DRY: strings across which no repetition extends. Default NULL: newline, colon, quotation mark and asterisk, as in
+	// llama.cpp; an empty list that is not NULL is none. A list needs a tokenizer. Without one, or with one that does not
+	// decode token by token, the default has no effect.
+	DrySequenceBreakers []string
+
+	// DRY, a penalty of repetitions. If the last n tokens occurred before, DryMultiplier * DryBase^(n - DryAllowedLength)
+	// is subtracted from the logit of the token that followed them there. The greatest such n counts, if it is at least
+	// DryAllowedLength. A finite number, not negative. Default 0: off. Applies after the other penalties and the biases,
+	// before temperature and filters. As in llama.cpp; the formula is that of
+	// github.com/oobabooga/text-generation-webui/pull/5677. The request waits for each token before its next pass is
+	// scheduled, as one with a structure does. Cannot be combined with BeamWidth.
+	DryMultiplier float64
+
+	// DRY: the base, a finite number of at least 1. Default 1.75.
+	DryBase float64
+
+	// DRY: the length from which on a repetition is penalized, at least 1. Default 2.
+	DryAllowedLength int
+
+	// DRY: number of last tokens of prompt and completion that are looked at, at least 1. Default: all.
+	DryPenaltyLastN int
+
+	// Top-n-sigma: drop tokens whose logit is more than this many standard deviations below the greatest. Any finite
+	// number. Default 0: off, as is less. The deviation is that of all logits that are not excluded, after penalties and
+	// biases; the temperature does not change what is kept. Distances of more than 512 from the greatest logit count as
+	// 512. The filters apply in this order: TopNSigma, TopK, TopP, MinP, XTC. As in llama.cpp; the formula is that of
+	// arxiv.org/abs/2411.07641.
+	TopNSigma float64
+
+	// XTC: the probability, from 0 to 1, with which a token is sampled without the most likely ones. All tokens with a
+	// probability of at least XtcThreshold are then dropped, except the least likely of them and those that are as likely.
+	// Default 0: never. Drawn from the seed and the position of the token. Probabilities are those that temperature and
+	// other filters leave; llama.cpp applies the temperature later. No effect at temperature 0. The rule is that of
+	// github.com/oobabooga/text-generation-webui/pull/6335.
+	XtcProbability float64
+
+	// XTC: the probability from which on tokens are dropped, above 0 and at most 1. Default 0.1. More than 0.5 is off,
+	// because no two tokens reach it.
+	XtcThreshold float64
 }
 
 // assign sets the numbers that are not 0, and leaves every pointer as it is.
@@ -355,6 +395,13 @@ func (o *RequestOptions) assign(native *C.nvllm_request_options) {
 		native.strict_tools = 0
 	}
 	native.keep_special_tokens = flag(o.KeepSpecialTokens)
+	set(&native.dry_multiplier, o.DryMultiplier)
+	set(&native.dry_base, o.DryBase)
+	set(&native.dry_allowed_length, o.DryAllowedLength)
+	set(&native.dry_penalty_last_n, o.DryPenaltyLastN)
+	set(&native.top_n_sigma, o.TopNSigma)
+	set(&native.xtc_probability, o.XtcProbability)
+	set(&native.xtc_threshold, o.XtcThreshold)
 }
 
 // checkRanges refuses numbers that the fields of the C API cannot say.
@@ -371,6 +418,8 @@ func (o *RequestOptions) checkRanges() error {
 		inRange("NumPromptLogprobs", int(o.NumPromptLogprobs)),
 		inSignedRange("StructureKind", int(o.StructureKind)),
 		inSignedRange("ToolChoice", int(o.ToolChoice)),
+		inRange("DryAllowedLength", int(o.DryAllowedLength)),
+		inRange("DryPenaltyLastN", int(o.DryPenaltyLastN)),
 	)
 }
 
@@ -405,6 +454,13 @@ func (o *RequestOptions) read(native, plain *C.nvllm_request_options) {
 	o.NoParallelToolCalls = native.parallel_tool_calls == 0
 	o.NoStrictTools = native.strict_tools == 0
 	o.KeepSpecialTokens = native.keep_special_tokens != 0
+	read(&o.DryMultiplier, native.dry_multiplier, plain.dry_multiplier)
+	read(&o.DryBase, native.dry_base, plain.dry_base)
+	read(&o.DryAllowedLength, native.dry_allowed_length, plain.dry_allowed_length)
+	read(&o.DryPenaltyLastN, native.dry_penalty_last_n, plain.dry_penalty_last_n)
+	read(&o.TopNSigma, native.top_n_sigma, plain.top_n_sigma)
+	read(&o.XtcProbability, native.xtc_probability, plain.xtc_probability)
+	read(&o.XtcThreshold, native.xtc_threshold, plain.xtc_threshold)
 }
 
 // Stats are counters since the engine opened, and gauges of now.

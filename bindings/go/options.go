@@ -123,6 +123,16 @@ func (o *RequestOptions) native(pinner *runtime.Pinner) (options *C.nvllm_reques
 		pinner.Pin(&stop[0])
 		options.stop, options.num_stop = &stop[0], C.size_t(len(stop))
 	}
+	if o.DrySequenceBreakers != nil {
+		// An empty list is not NULL, which would be the default.
+		breakers := make([]*C.char, len(o.DrySequenceBreakers), len(o.DrySequenceBreakers)+1)
+		for i, text := range o.DrySequenceBreakers {
+			breakers[i] = inC(text)
+		}
+		first := &breakers[:1][0]
+		pinner.Pin(first)
+		options.dry_sequence_breakers, options.num_dry_sequence_breakers = first, C.size_t(len(breakers))
+	}
 	return options, func() {
 		for _, text := range texts {
 			C.free(unsafe.Pointer(text))
@@ -140,6 +150,11 @@ func (o *RequestOptions) check() error {
 	}
 	for _, text := range o.Stop {
 		if err := withoutNUL("Stop", text); err != nil {
+			return err
+		}
+	}
+	for _, text := range o.DrySequenceBreakers {
+		if err := withoutNUL("DrySequenceBreakers", text); err != nil {
 			return err
 		}
 	}

@@ -12,8 +12,8 @@ using StateSlot = uint32_t;
 
 /// How one next token is chosen from its logits.
 ///
-/// The filters apply in this order: temperature, top-k, top-p over what top-k left, min-p. Ties at a threshold stay.
-/// The choice is the argmax of `logit / temperature + gumbel`, where the Gumbel noise of token `i` comes from Philox
+/// The filters apply in this order: temperature, top-n-sigma, top-k, top-p over what these left, min-p, XTC over what all left. Ties
+/// at a threshold stay. The choice is the argmax of `logit / temperature + gumbel`, where the Gumbel noise of token `i` comes from Philox
 /// with key `(seed)` and counter `(i / 4, position, stream)`: it depends on nothing else in the batch.
 struct Sampling {
     /// 0 chooses the greatest logit, the lowest token id among equals.
@@ -50,6 +50,12 @@ struct Sampling {
     /// 0 asks for no log-probabilities; `n` for those of the chosen token and the `n - 1` most probable ones, at most
     /// [`MAX_LOGPROBS`] of these.
     uint32_t logprobs;
+    /// Top-n-sigma: drop tokens whose logit is more than this many standard deviations below the greatest. Over the tokens that may be chosen and
+    /// are above minus infinity, from logits after adjustments and before temperature. 0 or less keeps all.
+    float top_n_sigma;
+    /// XTC: of the tokens with at least this share of the probability that the filters left, drop all that are more probable than the least
+    /// probable of them. From above 0 to 0.5; 0 where this sample drops none, see [`Sampling::draws`].
+    float xtc_threshold;
 };
 
 /// A change of one token's logit: `l' = p(l) - presence * (uses > 0) - frequency * uses + bias`, where `p` divides a positive

@@ -17,6 +17,10 @@ pub const STOP_STRING_BYTES: usize = 4096;
 pub const STOP_TOKENS: usize = 1024;
 /// Logit biases per request.
 pub const BIASES: usize = 16384;
+/// Sequence breakers of the DRY penalty per request.
+pub const DRY_BREAKERS: usize = 64;
+/// Bytes per sequence breaker.
+pub const DRY_BREAKER_BYTES: usize = 128;
 /// Bytes per text: a prompt, or a text to tokenize.
 pub const TEXT_BYTES: usize = 16 << 20;
 /// Bytes of a JSON schema, a regular expression or a grammar.

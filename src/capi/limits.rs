@@ -19,6 +19,10 @@ pub const NVLLM_MAX_STOP_STRING_BYTES: usize = 4096;
 pub const NVLLM_MAX_STOP_TOKENS: usize = 1024;
 /// Logit biases per request.
 pub const NVLLM_MAX_BIASES: usize = 16384;
+/// Sequence breakers of the DRY penalty per request.
+pub const NVLLM_MAX_DRY_BREAKERS: usize = 64;
+/// Bytes per sequence breaker.
+pub const NVLLM_MAX_DRY_BREAKER_BYTES: usize = 128;
 /// Bytes per text: a prompt, or a text to tokenize.
 pub const NVLLM_MAX_TEXT_BYTES: usize = 16777216;
 /// Bytes of a JSON schema, a regular expression or a Lark grammar.
@@ -38,6 +42,8 @@ const _: () = {
     assert!(NVLLM_MAX_STOP_STRING_BYTES == limits::STOP_STRING_BYTES);
     assert!(NVLLM_MAX_STOP_TOKENS == limits::STOP_TOKENS);
     assert!(NVLLM_MAX_BIASES == limits::BIASES);
+    assert!(NVLLM_MAX_DRY_BREAKERS == limits::DRY_BREAKERS);
+    assert!(NVLLM_MAX_DRY_BREAKER_BYTES == limits::DRY_BREAKER_BYTES);
     assert!(NVLLM_MAX_TEXT_BYTES == limits::TEXT_BYTES);
     assert!(NVLLM_MAX_STRUCTURE_BYTES == limits::STRUCTURE_BYTES);
     assert!(NVLLM_STRUCTURE_COMPILE_MS == limits::STRUCTURE_COMPILE_MS);

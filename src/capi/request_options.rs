@@ -57,6 +57,14 @@ impl nvllm_request_options {
             tools: _,
             max_thinking_tokens,
             special_tokens,
+            top_n_sigma,
+            xtc_probability,
+            xtc_threshold,
+            dry_multiplier,
+            dry_base,
+            dry_allowed_length,
+            dry_penalty_last_n,
+            dry_sequence_breakers: _,
         } = params;
         let sampled = BeamParams { width: 0, length_penalty: 1.0, early_stopping: EarlyStopping::WhenUnlikely };
         let beams = beams.unwrap_or(sampled);
@@ -112,6 +120,16 @@ impl nvllm_request_options {
             keep_special_tokens: u32::from(special_tokens == SpecialTokens::Keep),
             max_thinking_tokens: max_thinking_tokens.unwrap_or(u32::MAX),
             reserved_too: 0,
+            dry_sequence_breakers: std::ptr::null(),
+            num_dry_sequence_breakers: 0,
+            dry_multiplier,
+            dry_base,
+            dry_allowed_length,
+            dry_penalty_last_n: dry_penalty_last_n.unwrap_or(u32::MAX),
+            top_n_sigma,
+            xtc_probability,
+            xtc_threshold,
+            reserved_last: 0,
         }
     }
 
@@ -142,7 +160,11 @@ impl nvllm_request_options {
         };
         // SAFETY: promised by the caller.
         let (structure, tools) = unsafe { (self.structure()?, self.tools()?) };
-        for (field, value) in [("reserved", self.reserved), ("reserved_too", self.reserved_too)] {
+        // SAFETY: promised by the caller.
+        let dry_sequence_breakers = unsafe { self.dry_sequence_breakers()? };
+        let reserved =
+            [("reserved", self.reserved), ("reserved_too", self.reserved_too), ("reserved_last", self.reserved_last)];
+        for (field, value) in reserved {
             if value != 0 {
                 return Err(Error::Option { field, value: value.to_string(), wanted: "0" }.into());
             }
@@ -189,7 +211,38 @@ impl nvllm_request_options {
                 true => SpecialTokens::Keep,
                 false => SpecialTokens::Skip,
             },
+            top_n_sigma: self.top_n_sigma,
+            xtc_probability: self.xtc_probability,
+            xtc_threshold: self.xtc_threshold,
+            dry_multiplier: self.dry_multiplier,
+            dry_base: self.dry_base,
+            dry_allowed_length: self.dry_allowed_length,
+            dry_penalty_last_n: Some(self.dry_penalty_last_n).filter(|&tokens| tokens != u32::MAX),
+            dry_sequence_breakers,
         })
+    }
+
+    /// The sequence breakers; `None` for the default ones.
+    ///
+    /// # Safety
+    ///
+    /// `dry_sequence_breakers` has the length that the options say.
+    unsafe fn dry_sequence_breakers(&self) -> Result<Option<Vec<String>>, Refusal> {
+        let (field, len) = ("dry_sequence_breakers", self.num_dry_sequence_breakers);
+        limits::at_most("num_dry_sequence_breakers", len, limits::DRY_BREAKERS, "NVLLM_MAX_DRY_BREAKERS")?;
+        if len == 0 {
+            return Ok((!self.dry_sequence_breakers.is_null()).then(Vec::new));
+        }
+        // SAFETY: promised by the caller.
+        let breakers = unsafe { memory::slice(field, self.dry_sequence_breakers, len)? };
+        let string = |&breaker| {
+            // SAFETY: promised by the caller.
+            let text = unsafe { memory::c_text(field, breaker)? };
+            let what = "the length of a string in dry_sequence_breakers";
+            limits::at_most(what, text.len(), limits::DRY_BREAKER_BYTES, "NVLLM_MAX_DRY_BREAKER_BYTES")?;
+            Ok(text.to_owned())
+        };
+        breakers.iter().map(string).collect::<Result<_, _>>().map(Some)
     }
 
     /// The part that is about beam search.
@@ -362,6 +415,14 @@ mod tests {
             tools: None,
             max_thinking_tokens: Some(11),
             special_tokens: SpecialTokens::Keep,
+            top_n_sigma: 1.5,
+            xtc_probability: 0.5,
+            xtc_threshold: 0.25,
+            dry_multiplier: 0.75,
+            dry_base: 2.0,
+            dry_allowed_length: 12,
+            dry_penalty_last_n: Some(13),
+            dry_sequence_breakers: None,
         };
         assert_eq!(there_and_back(&every), every);
     }

@@ -163,6 +163,38 @@ pub struct nvllm_request_options {
     pub max_thinking_tokens: u32,
     /// Must be 0.
     pub reserved_too: u32,
+    /// DRY: strings across which no repetition extends, NUL-terminated UTF-8. Default NULL: newline, colon, quotation mark and asterisk, as in
+    /// llama.cpp; an empty list that is not NULL is none. A list needs a tokenizer. Without one, or with one that does not decode token by token,
+    /// the default has no effect.
+    pub dry_sequence_breakers: *const *const c_char,
+    /// Length of `dry_sequence_breakers`, at most NVLLM_MAX_DRY_BREAKERS. Default 0. Each string has at most NVLLM_MAX_DRY_BREAKER_BYTES.
+    pub num_dry_sequence_breakers: usize,
+    /// DRY, a penalty of repetitions. If the last n tokens occurred before, dry_multiplier * dry_base^(n - dry_allowed_length) is subtracted from the
+    /// logit of the token that followed them there. The greatest such n counts, if it is at least dry_allowed_length. A finite number, not negative.
+    /// Default 0: off. Applies after the other penalties and the biases, before temperature and filters. As in llama.cpp; the formula is that of
+    /// github.com/oobabooga/text-generation-webui/pull/5677. The request waits for each token before its next pass is scheduled, as one with a
+    /// structure does. Cannot be combined with beam_width.
+    pub dry_multiplier: f32,
+    /// DRY: the base, a finite number of at least 1. Default 1.75.
+    pub dry_base: f32,
+    /// DRY: the length from which on a repetition is penalized, at least 1. Default 2.
+    pub dry_allowed_length: u32,
+    /// DRY: number of last tokens of prompt and completion that are looked at, at least 1. Default UINT32_MAX: all.
+    pub dry_penalty_last_n: u32,
+    /// Top-n-sigma: drop tokens whose logit is more than this many standard deviations below the greatest. Any finite number. Default 0: off, as
+    /// is less. The deviation is that of all logits that are not excluded, after penalties and biases; the temperature does not change what is
+    /// kept. Distances of more than 512 from the greatest logit count as 512. The filters apply in this order: top_n_sigma, top_k, top_p, min_p,
+    /// XTC. As in llama.cpp; the formula is that of arxiv.org/abs/2411.07641.
+    pub top_n_sigma: f32,
+    /// XTC: the probability, from 0 to 1, with which a token is sampled without the most likely ones. All tokens with a probability of at least
+    /// xtc_threshold are then dropped, except the least likely of them and those that are as likely. Default 0: never. Drawn from the seed and the position
+    /// of the token. Probabilities are those that temperature and other filters leave; llama.cpp applies the temperature later. No effect at
+    /// temperature 0. The rule is that of github.com/oobabooga/text-generation-webui/pull/6335.
+    pub xtc_probability: f32,
+    /// XTC: the probability from which on tokens are dropped, above 0 and at most 1. Default 0.1. More than 0.5 is off, because no two tokens reach it.
+    pub xtc_threshold: f32,
+    /// Must be 0.
+    pub reserved_last: u32,
 }
 
 /// Which tools a completion calls.

@@ -152,6 +152,16 @@ pub struct nvllm_request_options {
     pub keep_special_tokens: u32,
     pub max_thinking_tokens: u32,
     pub reserved_too: u32,
+    pub dry_sequence_breakers: *const *const c_char,
+    pub num_dry_sequence_breakers: usize,
+    pub dry_multiplier: f32,
+    pub dry_base: f32,
+    pub dry_allowed_length: u32,
+    pub dry_penalty_last_n: u32,
+    pub top_n_sigma: f32,
+    pub xtc_probability: f32,
+    pub xtc_threshold: f32,
+    pub reserved_last: u32,
 }
 
 #[repr(C)]
@@ -477,7 +487,17 @@ mod tests {
                 strict_tools,
                 keep_special_tokens,
                 max_thinking_tokens,
-                reserved_too
+                reserved_too,
+                dry_sequence_breakers,
+                num_dry_sequence_breakers,
+                dry_multiplier,
+                dry_base,
+                dry_allowed_length,
+                dry_penalty_last_n,
+                top_n_sigma,
+                xtc_probability,
+                xtc_threshold,
+                reserved_last
             });
         }
         {

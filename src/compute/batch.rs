@@ -1,4 +1,5 @@
 //! The work of one pass: the seam between engine and runner.
+use crate::cpu::philox;
 use base::TokenId;
 use base::error::{Result, room};
 use bytemuck::NoUninit;
@@ -166,8 +167,8 @@ impl<'a> Sampled<'a> {
 
 /// How one next token is chosen from its logits.
 ///
-/// The filters apply in this order: temperature, top-k, top-p over what top-k left, min-p. Ties at a threshold stay.
-/// The choice is the argmax of `logit / temperature + gumbel`, where the Gumbel noise of token `i` comes from Philox
+/// The filters apply in this order: temperature, top-n-sigma, top-k, top-p over what these left, min-p, XTC over what all left. Ties
+/// at a threshold stay. The choice is the argmax of `logit / temperature + gumbel`, where the Gumbel noise of token `i` comes from Philox
 /// with key `(seed)` and counter `(i / 4, position, stream)`: it depends on nothing else in the batch.
 #[derive(Clone, Copy, Debug, PartialEq, NoUninit)]
 #[repr(C)]
@@ -206,6 +207,12 @@ pub struct Sampling {
     /// 0 asks for no log-probabilities; `n` for those of the chosen token and the `n - 1` most probable ones, at most
     /// [`MAX_LOGPROBS`] of these.
     pub logprobs: u32,
+    /// Top-n-sigma: drop tokens whose logit is more than this many standard deviations below the greatest. Over the tokens that may be chosen and
+    /// are above minus infinity, from logits after adjustments and before temperature. 0 or less keeps all.
+    pub top_n_sigma: f32,
+    /// XTC: of the tokens with at least this share of the probability that the filters left, drop all that are more probable than the least
+    /// probable of them. From above 0 to 0.5; 0 where this sample drops none, see [`Sampling::draws`].
+    pub xtc_threshold: f32,
 }
 
 impl Sampling {
@@ -227,7 +234,17 @@ impl Sampling {
         mask: NO_MASK,
         forced: NO_TOKEN,
         logprobs: 0,
+        top_n_sigma: 0.0,
+        xtc_threshold: 0.0,
     };
+
+    /// Whether an event of this probability happens to this sample. A function of seed, stream and position: its Philox counter begins with
+    /// 2^32 - 1, which is that of no token.
+    pub fn draws(&self, probability: f32) -> bool {
+        let counter = [u32::MAX, self.position, self.stream as u32, (self.stream >> 32) as u32];
+        let [word, ..] = philox::block(counter, [self.seed as u32, (self.seed >> 32) as u32]);
+        u64::from(word) < (f64::from(probability) * 4_294_967_296.0) as u64
+    }
 
     /// Its entries in [`Batch::adjustments`].
     pub fn adjusted(&self) -> std::ops::Range<usize> {

@@ -4,6 +4,7 @@
 //! a structure compiled.
 
 use super::adjustments::Adjustments;
+use super::dry::History;
 use super::generation_config::GenerationConfig;
 use super::inbox::{Cancel, Inbox, Intake};
 use super::metrics::Metrics;
@@ -127,9 +128,10 @@ impl EngineHandle {
         self.inbox.lock().check_room(options.params.sequences(), self.max_queue)?;
         let matcher = self.validator.matcher(&options, self.answer_format(), given)?;
         let adjustments = Adjustments::new(&options.params, &options.biases, &prompt);
+        let dry = History::new(&options.params, &prompt, self.validator.tokenizer().ok());
         let thinking = self.validator.thinking(&options, self.answer_format(), given)?;
         let engine_seed = self.seed;
-        let request = Request { prompt, options, adjustments, matcher, thinking, limit, engine_seed, added_at };
+        let request = Request { prompt, options, adjustments, dry, matcher, thinking, limit, engine_seed, added_at };
         let request = Arc::new(request);
         self.change(|inbox| inbox.add(request, self.max_queue))
     }

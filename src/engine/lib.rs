@@ -13,6 +13,7 @@ mod adjustments;
 pub mod beam_search;
 mod block_manager;
 mod deadlines;
+mod dry;
 pub mod follower;
 mod generate;
 mod generation_config;

@@ -4,6 +4,7 @@
 //! prompts of a call of `generate` that share their options.
 
 use super::adjustments::Adjustments;
+use super::dry::History;
 use super::sampling_params::{Eos, Pinning, Pooling, SamplingParams};
 use super::sequence::{Sequence, SequenceKey, ThinkingLimit};
 use super::stop_strings::StopSet;
@@ -35,6 +36,8 @@ pub struct Request {
     pub options: Arc<CheckedParams>,
     /// Penalties and logit biases of the first token of a completion.
     pub adjustments: Adjustments,
+    /// What the prompt repeats, if the request penalizes repetitions by DRY.
+    pub dry: Option<History>,
     /// The beginning of the structure that it asks for, if any.
     pub matcher: Option<Arc<Opening>>,
     /// The limit of its reasoning, if any.

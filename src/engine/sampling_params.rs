@@ -79,6 +79,25 @@ pub struct SamplingParams {
     pub max_thinking_tokens: Option<u32>,
     /// Whether the text has special tokens, spelled out.
     pub special_tokens: SpecialTokens,
+    /// Top-n-sigma: drops tokens whose logit is more than this many standard deviations of all logits below the greatest. Any finite
+    /// number, where 0 or less is off.
+    pub top_n_sigma: f32,
+    /// XTC: the probability with which a token is sampled without the most likely ones, from 0, which is off, to 1.
+    pub xtc_probability: f32,
+    /// XTC: drops all tokens with at least this probability but the least likely of them. Above 0 and at most 1, where more than 0.5 is
+    /// off.
+    pub xtc_threshold: f32,
+    /// DRY: `multiplier * base^(n - allowed_length)` is subtracted from the logit of a token that followed the last `n` tokens before. A finite
+    /// number, where 0 is off.
+    pub dry_multiplier: f32,
+    /// DRY: the base; a finite number of at least 1.
+    pub dry_base: f32,
+    /// DRY: the length from which on a repetition is penalized, at least 1.
+    pub dry_allowed_length: u32,
+    /// DRY: number of last tokens of prompt and completion that are looked at, at least 1; `None`: all.
+    pub dry_penalty_last_n: Option<u32>,
+    /// DRY: strings across which no repetition extends; `None`: newline, colon, quotation mark and asterisk. A list needs a tokenizer.
+    pub dry_sequence_breakers: Option<Vec<String>>,
 }
 
 /// How EOS tokens are treated.
@@ -152,6 +171,14 @@ impl Default for SamplingParams {
             tools: None,
             max_thinking_tokens: None,
             special_tokens: SpecialTokens::Skip,
+            top_n_sigma: 0.0,
+            xtc_probability: 0.0,
+            xtc_threshold: 0.1,
+            dry_multiplier: 0.0,
+            dry_base: 1.75,
+            dry_allowed_length: 2,
+            dry_penalty_last_n: None,
+            dry_sequence_breakers: None,
         }
     }
 }
@@ -165,6 +192,7 @@ impl SamplingParams {
     /// vocabulary.
     pub fn check(&self, vocab_size: usize) -> Result<()> {
         self.check_sampling()?;
+        self.check_dry()?;
         self.check_lists()?;
         self.check_bias(vocab_size)?;
         for (field, value) in [("num_logprobs", self.num_logprobs), ("num_prompt_logprobs", self.num_prompt_logprobs)] {
@@ -236,7 +264,40 @@ impl SamplingParams {
                 return Err(refusal(field, value, "a finite number"));
             }
         }
+        if !self.top_n_sigma.is_finite() {
+            return Err(refusal("top_n_sigma", self.top_n_sigma, "a finite number, 0 for off or above"));
+        }
+        if !(0.0..=1.0).contains(&self.xtc_probability) {
+            return Err(refusal("xtc_probability", self.xtc_probability, "from 0 to 1"));
+        }
+        if !(self.xtc_threshold > 0.0 && self.xtc_threshold <= 1.0) {
+            return Err(refusal("xtc_threshold", self.xtc_threshold, "above 0 and at most 1"));
+        }
         Ok(())
+    }
+
+    /// Refuses invalid options of the DRY penalty.
+    fn check_dry(&self) -> Result<()> {
+        if !(0.0..=f32::MAX).contains(&self.dry_multiplier) {
+            return Err(refusal("dry_multiplier", self.dry_multiplier, "a finite number, 0 for off or above"));
+        }
+        if !(1.0..=f32::MAX).contains(&self.dry_base) {
+            return Err(refusal("dry_base", self.dry_base, "a finite number of at least 1"));
+        }
+        if self.dry_allowed_length == 0 {
+            return Err(refusal("dry_allowed_length", 0, "at least 1"));
+        }
+        if self.dry_penalty_last_n == Some(0) {
+            return Err(refusal("dry_penalty_last_n", 0, "at least 1"));
+        }
+        let breakers = self.dry_sequence_breakers.as_deref().unwrap_or_default();
+        if breakers.iter().any(String::is_empty) {
+            return Err(refusal("dry_sequence_breakers", "an empty string", "strings of at least one character"));
+        }
+        let longest = breakers.iter().map(String::len).max().unwrap_or(0);
+        limits::at_most("num_dry_sequence_breakers", breakers.len(), limits::DRY_BREAKERS, "NVLLM_MAX_DRY_BREAKERS")?;
+        let what = "the length of a string in dry_sequence_breakers";
+        limits::at_most(what, longest, limits::DRY_BREAKER_BYTES, "NVLLM_MAX_DRY_BREAKER_BYTES")
     }
 
     /// Refuses invalid beams, and options that cannot be combined with beams.
@@ -269,6 +330,7 @@ impl SamplingParams {
             ("repetition_penalty", self.repetition_penalty, one),
             ("presence_penalty", self.presence_penalty, none),
             ("frequency_penalty", self.frequency_penalty, none),
+            ("dry_multiplier", self.dry_multiplier, none),
         ];
         if let Some((field, value, (_, wanted))) = penalties.into_iter().find(|(_, value, (plain, _))| value != plain) {
             return Err(refusal(field, value, wanted));
@@ -378,6 +440,26 @@ mod tests {
             ("the length of structure is 262145, but must be at most 262144", |p| {
                 p.structure = Some(Arc::new(Structure::Regex("x".repeat(262145))))
             }),
+            ("top_n_sigma is NaN, but must be a finite number", |p| p.top_n_sigma = f32::NAN),
+            ("top_n_sigma is inf, but", |p| p.top_n_sigma = f32::INFINITY),
+            ("xtc_probability is -0.5, but must be from 0 to 1", |p| p.xtc_probability = -0.5),
+            ("xtc_probability is NaN, but", |p| p.xtc_probability = f32::NAN),
+            ("xtc_threshold is 0, but must be above 0 and at most 1", |p| p.xtc_threshold = 0.0),
+            ("xtc_threshold is NaN, but", |p| p.xtc_threshold = f32::NAN),
+            ("xtc_threshold is 1.5, but", |p| p.xtc_threshold = 1.5),
+            ("dry_multiplier is -1, but must be a finite number, 0 for off or above", |p| p.dry_multiplier = -1.0),
+            ("dry_multiplier is inf, but", |p| p.dry_multiplier = f32::INFINITY),
+            ("dry_base is 0.5, but must be a finite number of at least 1", |p| p.dry_base = 0.5),
+            ("dry_base is NaN, but", |p| p.dry_base = f32::NAN),
+            ("dry_allowed_length is 0, but must be at least 1", |p| p.dry_allowed_length = 0),
+            ("dry_penalty_last_n is 0, but must be at least 1", |p| p.dry_penalty_last_n = Some(0)),
+            ("dry_sequence_breakers is an empty string, but", |p| p.dry_sequence_breakers = Some(vec![String::new()])),
+            ("num_dry_sequence_breakers is 65, but must be at most 64 (NVLLM_MAX_DRY_BREAKERS)", |p| {
+                p.dry_sequence_breakers = Some(vec!["x".into(); 65])
+            }),
+            ("the length of a string in dry_sequence_breakers is 129, but must be at most 128", |p| {
+                p.dry_sequence_breakers = Some(vec!["x".repeat(129)])
+            }),
             ("stop is an empty string, but", |p| p.stop_strings = vec!["a".into(), String::new()]),
         ];
         for (message, spoil) in CASES {
@@ -404,6 +486,10 @@ mod tests {
             ("repetition is liked", |p| p.repetition_penalty = 1e-30),
             ("huge penalties", |p| (p.presence_penalty, p.frequency_penalty) = (f32::MAX, -f32::MAX)),
             ("a token that never comes", |p| p.logit_bias = vec![(9, f32::NEG_INFINITY), (0, 100.0)]),
+            ("sigma below 0 is off", |p| p.top_n_sigma = -1.0),
+            ("xtc in any case", |p| (p.xtc_probability, p.xtc_threshold) = (1.0, 1e-30)),
+            ("huge dry", |p| (p.dry_multiplier, p.dry_base, p.dry_allowed_length) = (f32::MAX, f32::MAX, u32::MAX)),
+            ("no breaker", |p| p.dry_sequence_breakers = Some(Vec::new())),
             ("more alternatives than tokens", |p| (p.num_logprobs, p.num_prompt_logprobs) = (64, 64)),
         ];
         for (name, choose) in CASES {

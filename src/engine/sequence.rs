@@ -269,10 +269,11 @@ impl Sequence {
     /// Known and awaited tokens that are in no pass yet. 0 if a pass in flight certainly ends it, or must be collected before
     /// its next token can be sampled.
     pub fn pending_tokens(&self) -> usize {
-        // Before a pass is collected, neither the tokens of a beam are known nor those that a structure allows, or a limit forces.
+        // Before a pass is collected, neither the tokens of a beam are known nor those that a structure allows, a limit forces, or DRY penalizes.
         let may_be_forced = self.thinking.as_ref().is_some_and(|thinking| thinking.may_be_over(self.awaited));
         let must_wait = may_be_forced
             || self.matcher.is_some()
+            || self.sampler.awaits_tokens()
             || self.params().beams.is_some()
             || self.expected_tokens() >= self.request.limit;
         match self.status != SequenceStatus::Running || self.is_late() || (self.awaited > 0 && must_wait) {
@@ -429,7 +430,7 @@ impl Sequence {
         let mut stops = self.ending_tokens().binary_search(&token).is_ok();
         if !stops || self.params().stop_token == StopToken::Kept {
             self.tokens.push(token);
-            self.sampler.accept(&self.request.options, chosen, &mut output.logprobs);
+            self.sampler.accept(&self.request.options, chosen, tokenizer, &mut output.logprobs);
             output.token_ids.push(token);
             if let Some(tokenizer) = tokenizer {
                 if let Some(thinking) = &mut self.thinking {

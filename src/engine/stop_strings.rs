@@ -40,6 +40,10 @@ pub enum Complete {
     Passes,
 }
 
+/// Looks for strings in a text that comes in pieces, and says only that one of them is there.
+#[derive(Debug)]
+pub struct Search(Vec<StopString>);
+
 #[derive(Debug)]
 struct StopString {
     bytes: Vec<u8>,
@@ -55,6 +59,38 @@ impl StopSet {
     pub fn new(strings: &[String]) -> Option<StopSet> {
         let longest = strings.iter().map(String::len).max()?;
         Some(StopSet { strings: strings.iter().map(|string| StopString::new(string)).collect(), longest })
+    }
+}
+
+impl Search {
+    /// A search for strings, none of which is empty. `None` without any.
+    pub fn new<S: AsRef<str>>(strings: &[S]) -> Option<Search> {
+        let strings: Vec<_> = strings.iter().map(|string| StopString::new(string.as_ref())).collect();
+        (!strings.is_empty()).then_some(Search(strings))
+    }
+
+    /// Number of strings.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Takes in a piece of a text that ends with so much of each string: whether the last byte of one of them is in the piece.
+    pub fn advance(&self, matched: &mut [usize], piece: &[u8]) -> bool {
+        let mut is_found = false;
+        for (string, matched) in self.0.iter().zip(matched) {
+            for &byte in piece {
+                is_found |= string.advance(matched, byte).is_some();
+            }
+        }
+        is_found
+    }
+
+    /// Whether a text has one of the strings.
+    pub fn is_in(&self, text: &[u8]) -> bool {
+        self.0.iter().any(|string| {
+            let mut matched = 0;
+            text.iter().any(|&byte| string.advance(&mut matched, byte).is_some())
+        })
     }
 }
 

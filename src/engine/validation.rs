@@ -93,7 +93,7 @@ impl RequestValidator {
     ///
     /// # Errors
     ///
-    /// [`Error::Option`], and [`Error::NoTokenizer`] for stop strings without a tokenizer.
+    /// [`Error::Option`], and [`Error::NoTokenizer`] for stop strings or sequence breakers without a tokenizer.
     pub fn check(&self, params: SamplingParams) -> Result<CheckedParams> {
         let options = CheckedParams::new(params, &self.info)?;
         let params = &options.params;
@@ -101,7 +101,12 @@ impl RequestValidator {
             let wanted = "0 where enable_prefix_cache is 0";
             return Err(Error::Option { field: "pin_prompt", value: "1".to_owned(), wanted });
         }
-        if !params.stop_strings.is_empty() || params.tools.is_some() || params.max_thinking_tokens.is_some() {
+        let has_breakers = params.dry_sequence_breakers.as_ref().is_some_and(|breakers| !breakers.is_empty());
+        if has_breakers
+            || !params.stop_strings.is_empty()
+            || params.tools.is_some()
+            || params.max_thinking_tokens.is_some()
+        {
             self.tokenizer()?;
         }
         Ok(options)

@@ -24,7 +24,7 @@ pub struct BatchBounds {
 /// Lengths at the front of a batch, each of four bytes.
 const LENGTHS: usize = 8;
 /// Bytes of a [`Sampling`], of an [`Adjustment`] and of a [`BlockCopy`].
-const SAMPLING_BYTES: usize = 72;
+const SAMPLING_BYTES: usize = 80;
 const ADJUSTMENT_BYTES: usize = 12;
 const COPY_BYTES: usize = 8;
 
@@ -147,6 +147,8 @@ fn put_sampling(to: &mut Vec<u8>, sampling: &Sampling) {
         mask,
         forced,
         logprobs,
+        top_n_sigma,
+        xtc_threshold,
     } = *sampling;
     put(to, &[temperature, top_p, min_p].map(f32::to_bits));
     put(to, &[top_k]);
@@ -154,6 +156,7 @@ fn put_sampling(to: &mut Vec<u8>, sampling: &Sampling) {
     put(to, &[position, adjusted_start, adjusted_end]);
     put(to, &[repetition_penalty, presence_penalty, frequency_penalty].map(f32::to_bits));
     put(to, &[awaited, mask, forced, logprobs]);
+    put(to, &[top_n_sigma, xtc_threshold].map(f32::to_bits));
 }
 
 /// Decodes batches of one engine.
@@ -297,6 +300,8 @@ impl BatchDecoder {
             ("temperature", sampling.temperature.is_finite() && sampling.temperature >= 0.0),
             ("top_p", sampling.top_p > 0.0 && sampling.top_p <= 1.0),
             ("min_p", sampling.min_p >= 0.0 && sampling.min_p <= 1.0),
+            ("top_n_sigma", sampling.top_n_sigma.is_finite()),
+            ("xtc_threshold", sampling.xtc_threshold >= 0.0 && sampling.xtc_threshold <= 0.5),
             ("repetition_penalty", sampling.repetition_penalty.is_finite() && sampling.repetition_penalty > 0.0),
             ("presence_penalty or frequency_penalty", penalties.iter().all(|penalty| penalty.is_finite())),
             ("range of adjustments", adjusted.start <= adjusted.end && adjusted.end <= batch.adjustments.len()),
@@ -354,6 +359,7 @@ impl Numbers<'_> {
         let [position, adjusted_start, adjusted_end] = self.words();
         let [repetition_penalty, presence_penalty, frequency_penalty] = self.words().map(f32::from_bits);
         let [awaited, mask, forced, logprobs] = self.words();
+        let [top_n_sigma, xtc_threshold] = self.words().map(f32::from_bits);
         Sampling {
             temperature,
             top_p,
@@ -371,6 +377,8 @@ impl Numbers<'_> {
             mask,
             forced,
             logprobs,
+            top_n_sigma,
+            xtc_threshold,
         }
     }
 }

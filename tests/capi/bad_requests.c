@@ -54,6 +54,26 @@ static void options_that_make_no_sense(void) {
   WITH(num_logprobs, 65, "num_logprobs is 65");
   WITH(num_prompt_logprobs, UINT32_MAX, "num_prompt_logprobs");
   WITH(num_stop_tokens, 1, "stop_tokens");
+  WITH(top_n_sigma, NAN, "top_n_sigma is NaN, but must be a finite number");
+  WITH(top_n_sigma, INFINITY, "top_n_sigma");
+  WITH(top_n_sigma, -INFINITY, "top_n_sigma");
+  WITH(xtc_probability, -0.1f, "xtc_probability is -0.1, but must be from 0 to 1");
+  WITH(xtc_probability, 1.5f, "xtc_probability");
+  WITH(xtc_probability, NAN, "xtc_probability");
+  WITH(xtc_threshold, 0.0f, "xtc_threshold is 0, but must be above 0 and at most 1");
+  WITH(xtc_threshold, 1.5f, "xtc_threshold");
+  WITH(xtc_threshold, NAN, "xtc_threshold");
+  WITH(dry_multiplier, -1.0f, "dry_multiplier is -1, but must be a finite number, 0 for off or above");
+  WITH(dry_multiplier, NAN, "dry_multiplier");
+  WITH(dry_multiplier, INFINITY, "dry_multiplier");
+  WITH(dry_base, 0.5f, "dry_base is 0.5, but must be a finite number of at least 1");
+  WITH(dry_base, NAN, "dry_base");
+  WITH(dry_base, INFINITY, "dry_base");
+  WITH(dry_allowed_length, 0, "dry_allowed_length is 0, but must be at least 1");
+  WITH(dry_penalty_last_n, 0, "dry_penalty_last_n is 0, but must be at least 1");
+  WITH(num_dry_sequence_breakers, 1, "dry_sequence_breakers");
+  WITH(num_dry_sequence_breakers, 65, "num_dry_sequence_breakers is 65");
+  WITH(reserved_last, 1, "reserved_last is 1, but must be 0");
 #undef WITH
   options = options_of(4);
   options.stop_tokens = beyond;
@@ -71,6 +91,25 @@ static void options_that_make_no_sense(void) {
     options.stop = two;
     options.num_stop = 2;
     refused(stops[i].name, &options, NVLLM_ERR_INVALID_ARGUMENT, stops[i].word);
+  }
+}
+
+static void sequence_breakers_that_make_no_sense(void) {
+  char long_one[NVLLM_MAX_DRY_BREAKER_BYTES + 2];
+  memset(long_one, 'x', sizeof long_one - 1);
+  long_one[sizeof long_one - 1] = 0;
+  const struct {
+    const char *name, *breaker, *word;
+  } cases[] = {{"a NULL among the sequence breakers", NULL, "dry_sequence_breakers is NULL"},
+               {"an empty sequence breaker", "", "dry_sequence_breakers is an empty string"},
+               {"a sequence breaker that is not UTF-8", "a\xff", "dry_sequence_breakers is not UTF-8: the byte at offset 1"},
+               {"a long sequence breaker", long_one, "the length of a string in dry_sequence_breakers is 129"}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    const char *two[] = {"good", cases[i].breaker};
+    nvllm_request_options options = options_of(4);
+    options.dry_sequence_breakers = two;
+    options.num_dry_sequence_breakers = 2;
+    refused(cases[i].name, &options, NVLLM_ERR_INVALID_ARGUMENT, cases[i].word);
   }
 }
 
@@ -135,6 +174,7 @@ static void beams_that_make_no_sense(void) {
   WITH(repetition_penalty, 1.1f, "repetition_penalty");
   WITH(presence_penalty, 0.1f, "presence_penalty");
   WITH(frequency_penalty, 0.1f, "frequency_penalty");
+  WITH(dry_multiplier, 0.1f, "dry_multiplier");
   WITH(num_logprobs, 1, "num_logprobs");
 #undef WITH
   const char *stop[] = {"x"};
@@ -260,6 +300,7 @@ int main(int argc, char **argv) {
   options_that_make_no_sense();
   biases_that_make_no_sense();
   beams_that_make_no_sense();
+  sequence_breakers_that_make_no_sense();
   structures_that_cannot_be_followed();
   prompts_that_cannot_run();
   requests_that_are_not_there();

@@ -276,6 +276,21 @@ TEST(Engine, OptionsReachTheLibrary) {
   EXPECT_EQ(engine.generate({primes_prompt(engine)}, stops)[0].text(), "Prime numbers within 10: 2");
   EXPECT_EQ(engine.stats().running, 0u);
   EXPECT_GT(engine.stats().generated_tokens, 0u);
+
+  const std::string repeating = "one: two, one:";
+  std::vector<uint32_t> tokens = engine.tokenize(repeating);
+  uint32_t wanted = *(std::find(tokens.begin(), tokens.end(), tokens.back()) + 1);
+  using breakers = std::optional<std::vector<std::string>>;
+  const std::pair<breakers, bool> cases[] = {
+      {{}, true}, {breakers(std::in_place), false}, {{{"x"}}, false}, {{{"x", ":"}}, true}};
+  for (const auto& [list, is_repeated] : cases) {
+    nvllm::request_options dry = greedy(1);
+    dry.logit_bias = {{wanted, 50.0f}};
+    dry.dry_multiplier = 1000.0f;
+    dry.dry_allowed_length = 1;
+    dry.dry_sequence_breakers = list;
+    EXPECT_EQ(engine.generate({repeating}, dry)[0].token_ids()[0] == wanted, is_repeated);
+  }
 }
 
 TEST(Engine, DefaultOptionsAreWhatNoOptionsMean) {

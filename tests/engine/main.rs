@@ -11,6 +11,7 @@ mod metrics;
 mod prefix_cache;
 #[path = "../random_requests/mod.rs"]
 mod random_requests;
+mod samplers;
 mod saved_prefix;
 mod structure;
 mod tokenizer_kinds;

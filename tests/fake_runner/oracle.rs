@@ -117,5 +117,19 @@ fn adjusted(token: TokenId, logit: f32, prompt: &[TokenId], answer: &[TokenId], 
     }
     logit -= params.frequency_penalty * uses as f32;
     let bias = params.logit_bias.iter().find(|(biased, _)| *biased == token);
-    logit + bias.map_or(0.0, |(_, bias)| *bias)
+    let bias = bias.map_or(0.0, |(_, bias)| *bias);
+    logit + (bias - repeated(token, prompt, answer, params))
+}
+
+/// The DRY penalty of a token.
+fn repeated(token: TokenId, prompt: &[TokenId], answer: &[TokenId], params: &SamplingParams) -> f32 {
+    let tokens = [prompt, answer].concat();
+    let window = params.dry_penalty_last_n.map_or(usize::MAX, |tokens| tokens as usize);
+    let tokens = &tokens[tokens.len() - tokens.len().min(window)..];
+    let runs = (1..tokens.len()).filter(|&at| tokens[at] == token).map(|at| {
+        let pairs = tokens[..at].iter().rev().zip(tokens.iter().rev());
+        pairs.take_while(|(before, last)| before == last).count() as u32
+    });
+    let run = runs.filter(|run| *run >= params.dry_allowed_length).max();
+    run.map_or(0.0, |run| params.dry_multiplier * params.dry_base.powi((run - params.dry_allowed_length) as i32))
 }

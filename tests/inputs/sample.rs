@@ -98,6 +98,58 @@ pub const CASES: &[(&str, Case)] = &[
         "all filters, some banned",
         Case { sampling: Sampling { top_k: 40, top_p: 0.95, min_p: 0.02, ..WARM }, banned: 3, ..PLAIN },
     ),
+    ("top-n-sigma", Case { sampling: Sampling { top_n_sigma: 1.0, ..WARM }, ..PLAIN }),
+    ("top-n-sigma of nearly nothing", Case { sampling: Sampling { top_n_sigma: 1e-9, ..WARM }, grid: 1.0, ..PLAIN }),
+    ("top-n-sigma of all", Case { sampling: Sampling { top_n_sigma: 1e30, ..WARM }, banned: 40, ..PLAIN }),
+    ("top-n-sigma below 0 is off", Case { sampling: Sampling { top_n_sigma: -1.0, ..WARM }, ..PLAIN }),
+    ("top-n-sigma, equal logits", Case { sampling: Sampling { top_n_sigma: 1.0, ..WARM }, size: 0.0, ..PLAIN }),
+    (
+        "top-n-sigma of what mask and bans leave",
+        Case { sampling: Sampling { top_n_sigma: 1.5, ..WARM }, one_in: 4, banned: 40, ..PLAIN },
+    ),
+    (
+        "top-n-sigma of logits far below any model's",
+        Case { sampling: Sampling { temperature: 3e4, top_n_sigma: 1.5, ..WARM }, size: 6e4, banned: 9, ..PLAIN },
+    ),
+    (
+        "top-n-sigma over a vocabulary of two",
+        Case { sampling: Sampling { top_n_sigma: 1.99, ..WARM }, vocab: 2, ..PLAIN },
+    ),
+    ("XTC", Case { sampling: Sampling { xtc_threshold: 0.02, ..WARM }, ..PLAIN }),
+    ("XTC with ties", Case { sampling: Sampling { xtc_threshold: 0.01, ..WARM }, grid: 0.5, ..PLAIN }),
+    ("XTC, equal logits", Case { sampling: Sampling { xtc_threshold: 0.001, ..WARM }, size: 0.0, ..PLAIN }),
+    ("XTC that no token reaches", Case { sampling: Sampling { xtc_threshold: 0.5, ..WARM }, size: 0.1, ..PLAIN }),
+    ("XTC of nearly all", Case { sampling: Sampling { xtc_threshold: 1e-9, ..WARM }, ..PLAIN }),
+    ("XTC of all there is", Case { sampling: Sampling { xtc_threshold: 1e-40, ..WARM }, banned: 40, ..PLAIN }),
+    ("XTC over a vocabulary of two", Case { sampling: Sampling { xtc_threshold: 0.1, ..WARM }, vocab: 2, ..PLAIN }),
+    (
+        "XTC of what the mask leaves, some forced",
+        Case { sampling: Sampling { xtc_threshold: 0.05, ..WARM }, one_in: 20, forced: Forced::EachThird, ..PLAIN },
+    ),
+    ("XTC is none where greedy", Case { sampling: Sampling { xtc_threshold: 0.01, ..GREEDY }, ..PLAIN }),
+    (
+        "XTC of a temperature so low that it is greedy",
+        Case { sampling: Sampling { temperature: 1e-30, xtc_threshold: 0.1, ..WARM }, ..PLAIN },
+    ),
+    (
+        "every filter, some banned",
+        Case {
+            sampling: Sampling { top_n_sigma: 1.6, top_k: 60, top_p: 0.97, min_p: 0.02, xtc_threshold: 0.04, ..WARM },
+            banned: 3,
+            ..PLAIN
+        },
+    ),
+    (
+        "top-n-sigma and XTC over a vocabulary that two thread blocks share",
+        Case {
+            samples: 40,
+            vocab: 20_000,
+            sampling: Sampling { top_n_sigma: 1.5, xtc_threshold: 0.0005, ..WARM },
+            banned: 7,
+            one_in: 2,
+            ..PLAIN
+        },
+    ),
     // Enough samples for the kernel that reads logits once.
     ("temperature of many samples over GPT-2's vocabulary", Case { samples: 24, vocab: 50_257, ..PLAIN }),
     ("greedy, many samples over GPT-2's vocabulary", Case { samples: 12, vocab: 50_257, sampling: GREEDY, ..PLAIN }),
@@ -141,6 +193,18 @@ pub const CASES: &[(&str, Case)] = &[
     (
         "all filters over Qwen3's vocabulary",
         Case { sampling: Sampling { top_k: 5000, top_p: 0.95, min_p: 1e-5, ..WARM }, banned: 5, ..QWEN3_VOCAB },
+    ),
+    (
+        "top-n-sigma and XTC over Qwen3's vocabulary",
+        Case {
+            sampling: Sampling { top_n_sigma: 1.2, min_p: 1e-3, xtc_threshold: 1e-4, ..WARM },
+            banned: 5,
+            ..QWEN3_VOCAB
+        },
+    ),
+    (
+        "top-n-sigma of one sample over Qwen3's vocabulary",
+        Case { samples: 1, sampling: Sampling { top_n_sigma: 1.0, ..WARM }, one_in: 10, ..QWEN3_VOCAB },
     ),
 ];
 
@@ -200,7 +264,13 @@ pub enum By {
 
 /// One sample of an edge, once banned and once masked, in each way to choose.
 pub fn edge_batches(banned: &[TokenId]) -> Vec<(By, Batch)> {
-    let ways = [GREEDY, WARM, Sampling { top_k: 3, top_p: 0.9, min_p: 0.1, ..WARM }];
+    let ways = [
+        GREEDY,
+        WARM,
+        Sampling { top_k: 3, top_p: 0.9, min_p: 0.1, ..WARM },
+        // At most one token has half of the probability, so that XTC drops none.
+        Sampling { top_n_sigma: 1e-6, xtc_threshold: 0.5, ..WARM },
+    ];
     let both = ways.iter().flat_map(|way| [(By::Ban, way), (By::Mask, way)]);
     both.map(|(by, way)| {
         let mut batch = Batch::default();

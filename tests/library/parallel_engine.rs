@@ -101,9 +101,9 @@ fn requests_of_every_kind_get_the_answers_of_one_rank_bit_for_bit() {
         let mut alone = open(&golden(name), 1, |o| o.kv_cache_dtype = format);
         let info = alone.handle().model_info().clone();
         let wanted = answers(&mut alone, Budget::OnePass);
-        // Bytes of the 40 blocks that hold the longest request and little more, where two ranks may share a KV head.
+        // Bytes of the 30 blocks that hold the longest request and little more, where two ranks may share a KV head.
         let shared = if info.kv_layout.layers[0].kv_heads < 2 { 2 } else { 1 };
-        let tight = 40 * shared * (info.kv_layout.block_bytes() as u64);
+        let tight = 30 * shared * (info.kv_layout.block_bytes() as u64);
         type Change<'a> = &'a dyn Fn(&mut EngineOptions);
         let cases: [(usize, Change, Budget); 4] = [
             (2, &|_| (), Budget::OnePass),

@@ -115,10 +115,23 @@ fn draws_follow_the_distribution() {
         ("top-p", By::Position, Sampling { top_p: 0.9, ..WARM }, 5),
         ("min-p", By::Position, Sampling { min_p: 0.1, ..WARM }, 4),
         ("top-p of what top-k left", By::Position, Sampling { top_k: 3, top_p: 0.8, ..WARM }, 2),
+        // The standard deviation of the logits is 1.454.
+        ("top-n-sigma", By::Position, Sampling { top_n_sigma: 1.2, ..WARM }, 4),
+        ("top-n-sigma with top-k", By::Position, Sampling { top_n_sigma: 1.2, top_k: 2, ..WARM }, 2),
     ];
-    for (name, by, sampling, kept) in cases {
+    let excluded = [
+        // The first three have 0.465, 0.220 and 0.133.
+        ("XTC", Sampling { xtc_threshold: 0.13, ..WARM }, 2..12),
+        ("XTC that one token alone reaches", Sampling { xtc_threshold: 0.3, ..WARM }, 0..12),
+        // Of four, the second and third have 0.249 and 0.151.
+        ("XTC of what top-k left", Sampling { top_k: 4, xtc_threshold: 0.2, ..WARM }, 1..4),
+        ("XTC of three of four", Sampling { top_k: 4, xtc_threshold: 0.15, ..WARM }, 2..4),
+    ];
+    let kept = cases.map(|(name, by, sampling, kept)| (name, by, sampling, 0..kept));
+    let excluded = excluded.map(|(name, sampling, kept)| (name, By::Position, sampling, kept));
+    for (name, by, sampling, kept) in kept.into_iter().chain(excluded) {
         let mut weights = [0.0; 12];
-        for &token in &order[..kept] {
+        for &token in &order[kept] {
             weights[token] = f64::from(LOGITS[token] / sampling.temperature).exp();
         }
         assert_drawn(name, &counts(by, sampling, &[]), &weights);
@@ -140,6 +153,32 @@ fn draws_under_penalties_and_biases_follow_their_distribution() {
     logits[6] = f32::NEG_INFINITY;
     let weights = logits.map(|logit| f64::from(logit / sampling.temperature).exp());
     assert_drawn("penalties", &counts(By::Position, sampling, &adjustments), &weights);
+}
+
+#[test]
+fn events_of_a_sample_follow_their_probability_and_are_not_its_noise() {
+    let draws = |probability: f32, of: &dyn Fn(u32) -> Sampling| {
+        (0..DRAWS as u32).filter(|&draw| of(draw).draws(probability)).count() as f64 / DRAWS as f64
+    };
+    let by_position = |position| Sampling { position, ..WARM };
+    let by_seed = |seed: u32| Sampling { seed: seed.into(), ..WARM };
+    for probability in [0.1, 0.5, 0.9] {
+        for of in [&by_position as &dyn Fn(u32) -> Sampling, &by_seed] {
+            let share = draws(probability, of);
+            assert!((share - f64::from(probability)).abs() < 0.006, "{share} instead of {probability}");
+        }
+    }
+    assert_eq!((draws(0.0, &by_position), draws(1.0, &by_position)), (0.0, 1.0));
+    // Among the samples with the event, tokens are drawn as among all.
+    let mut batch = Batch::default();
+    let with_event = (0..).map(by_position).filter(|sampling| sampling.draws(0.2)).take(DRAWS);
+    with_event.for_each(|sampling| ask(&mut batch, sampling, []));
+    let cpu = &mut Cpu::new(2, *Isa::available().last().unwrap());
+    let mut counts = [0.0; 12];
+    for token in sampled(cpu, &LOGITS.repeat(DRAWS), 12, &batch) {
+        counts[token as usize] += 1.0;
+    }
+    assert_drawn("with an event", &counts, &LOGITS.map(|logit| f64::from(logit / WARM.temperature).exp()));
 }
 
 #[test]

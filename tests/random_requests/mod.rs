@@ -33,14 +33,19 @@ pub fn params() -> impl Strategy<Value = SamplingParams> {
         1 => adjustments(),
     ];
     let ranked = prop::sample::select(vec![0, 0, 0, 1, 5, 30]);
-    let asked = (adjusted, ranked.clone(), ranked);
+    let dry = prop_oneof![
+        3 => Just((0.0, 2, None)),
+        1 => (prop::sample::select(vec![0.5, 8.0]), 1..4u32, prop::option::of(1..30u32)),
+    ];
+    let asked = (adjusted, dry, ranked.clone(), ranked);
     let pinning = prop::sample::select(vec![Pinning::Evictable, Pinning::Evictable, Pinning::Pinned]);
     let cache = (prop::sample::select(vec![0, 0, 7]), pinning);
     (lengths, ends, random, more, asked, cache).prop_map(|(lengths, ends, random, more, asked, cache)| {
         let (eos, stop_token, stop_tokens) = ends;
         let (cache_salt, pinning) = cache;
-        let ((repetition_penalty, presence_penalty, frequency_penalty, logit_bias), num_logprobs, num_prompt_logprobs) =
-            asked;
+        let (adjusted, dry, num_logprobs, num_prompt_logprobs) = asked;
+        let (repetition_penalty, presence_penalty, frequency_penalty, logit_bias) = adjusted;
+        let (dry_multiplier, dry_allowed_length, dry_penalty_last_n) = dry;
         let (max_tokens, min_tokens) = lengths;
         let min_tokens = min_tokens.min(max_tokens.unwrap_or(u32::MAX));
         let (temperature, seed) = random;
@@ -59,6 +64,11 @@ pub fn params() -> impl Strategy<Value = SamplingParams> {
             presence_penalty,
             frequency_penalty,
             logit_bias,
+            dry_multiplier,
+            // Its powers are exact.
+            dry_base: 2.0,
+            dry_allowed_length,
+            dry_penalty_last_n,
             num_logprobs,
             num_prompt_logprobs,
             cache_salt,

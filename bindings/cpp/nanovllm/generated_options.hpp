@@ -273,6 +273,38 @@ struct request_options {
   /// limit, and reasoning_tokens of outputs is 0. Tokens of the markers do not count. A model whose answers have no
   /// reasoning is not limited. Cannot be combined with structure_kind or beam_width. Needs a tokenizer.
   std::optional<uint32_t> max_thinking_tokens = {};
+  /// DRY: strings across which no repetition extends. Default NULL: newline, colon, quotation mark and asterisk, as in
+  /// llama.cpp; an empty list that is not NULL is none. A list needs a tokenizer. Without one, or with one that does
+  /// not decode token by token, the default has no effect.
+  std::optional<std::vector<std::string>> dry_sequence_breakers = {};
+  /// DRY, a penalty of repetitions. If the last n tokens occurred before, dry_multiplier * dry_base^(n -
+  /// dry_allowed_length) is subtracted from the logit of the token that followed them there. The greatest such n
+  /// counts, if it is at least dry_allowed_length. A finite number, not negative. Default 0: off. Applies after the
+  /// other penalties and the biases, before temperature and filters. As in llama.cpp; the formula is that of
+  /// github.com/oobabooga/text-generation-webui/pull/5677. The request waits for each token before its next pass is
+  /// scheduled, as one with a structure does. Cannot be combined with beam_width.
+  std::optional<float> dry_multiplier = {};
+  /// DRY: the base, a finite number of at least 1. Default 1.75.
+  std::optional<float> dry_base = {};
+  /// DRY: the length from which on a repetition is penalized, at least 1. Default 2.
+  std::optional<uint32_t> dry_allowed_length = {};
+  /// DRY: number of last tokens of prompt and completion that are looked at, at least 1. Default UINT32_MAX: all.
+  std::optional<uint32_t> dry_penalty_last_n = {};
+  /// Top-n-sigma: drop tokens whose logit is more than this many standard deviations below the greatest. Any finite
+  /// number. Default 0: off, as is less. The deviation is that of all logits that are not excluded, after penalties and
+  /// biases; the temperature does not change what is kept. Distances of more than 512 from the greatest logit count as
+  /// 512. The filters apply in this order: top_n_sigma, top_k, top_p, min_p, XTC. As in llama.cpp; the formula is that
+  /// of arxiv.org/abs/2411.07641.
+  std::optional<float> top_n_sigma = {};
+  /// XTC: the probability, from 0 to 1, with which a token is sampled without the most likely ones. All tokens with a
+  /// probability of at least xtc_threshold are then dropped, except the least likely of them and those that are as
+  /// likely. Default 0: never. Drawn from the seed and the position of the token. Probabilities are those that
+  /// temperature and other filters leave; llama.cpp applies the temperature later. No effect at temperature 0. The rule
+  /// is that of github.com/oobabooga/text-generation-webui/pull/6335.
+  std::optional<float> xtc_probability = {};
+  /// XTC: the probability from which on tokens are dropped, above 0 and at most 1. Default 0.1. More than 0.5 is off,
+  /// because no two tokens reach it.
+  std::optional<float> xtc_threshold = {};
 };
 
 namespace detail {
@@ -337,6 +369,13 @@ inline void assign_scalars(nvllm_request_options& native, const request_options&
   assign(native.strict_tools, options.strict_tools);
   assign(native.keep_special_tokens, options.keep_special_tokens);
   assign(native.max_thinking_tokens, options.max_thinking_tokens);
+  assign(native.dry_multiplier, options.dry_multiplier);
+  assign(native.dry_base, options.dry_base);
+  assign(native.dry_allowed_length, options.dry_allowed_length);
+  assign(native.dry_penalty_last_n, options.dry_penalty_last_n);
+  assign(native.top_n_sigma, options.top_n_sigma);
+  assign(native.xtc_probability, options.xtc_probability);
+  assign(native.xtc_threshold, options.xtc_threshold);
 }
 
 /// The numbers of `native`, each set. Texts and lists stay empty.
@@ -372,6 +411,13 @@ inline request_options scalars_of(const nvllm_request_options& native) {
   read(options.strict_tools, native.strict_tools);
   read(options.keep_special_tokens, native.keep_special_tokens);
   read(options.max_thinking_tokens, native.max_thinking_tokens);
+  read(options.dry_multiplier, native.dry_multiplier);
+  read(options.dry_base, native.dry_base);
+  read(options.dry_allowed_length, native.dry_allowed_length);
+  read(options.dry_penalty_last_n, native.dry_penalty_last_n);
+  read(options.top_n_sigma, native.top_n_sigma);
+  read(options.xtc_probability, native.xtc_probability);
+  read(options.xtc_threshold, native.xtc_threshold);
   return options;
 }
 

@@ -47,7 +47,9 @@ inline const char* field_with_nul(const request_options& options) {
   if (has_nul(options.structure)) return "structure";
   if (has_nul(options.tools)) return "tools";
   if (has_nul(options.tool_name)) return "tool_name";
-  return std::any_of(options.stop.begin(), options.stop.end(), has_nul) ? "stop" : nullptr;
+  if (std::any_of(options.stop.begin(), options.stop.end(), has_nul)) return "stop";
+  const auto& breakers = options.dry_sequence_breakers;
+  return breakers && std::any_of(breakers->begin(), breakers->end(), has_nul) ? "dry_sequence_breakers" : nullptr;
 }
 
 /// The struct of the C API, without its callback. It points into `options`.
@@ -67,6 +69,11 @@ class native_request {
  public:
   explicit native_request(const request_options& options) {
     for (const std::string& stop : options.stop) stop_.push_back(stop.c_str());
+    // An empty list is not NULL, which would be the default.
+    if (options.dry_sequence_breakers) {
+      for (const std::string& breaker : *options.dry_sequence_breakers) breakers_.push_back(breaker.c_str());
+      breakers_.push_back(nullptr);
+    }
     for (const auto& bias : options.logit_bias) {
       bias_tokens_.push_back(bias.first);
       bias_values_.push_back(bias.second);
@@ -80,6 +87,10 @@ class native_request {
     native_.bias_tokens = bias_tokens_.data();
     native_.bias_values = bias_values_.data();
     native_.num_bias = bias_tokens_.size();
+    if (options.dry_sequence_breakers) {
+      native_.dry_sequence_breakers = breakers_.data();
+      native_.num_dry_sequence_breakers = options.dry_sequence_breakers->size();
+    }
     if (!options.structure.empty()) native_.structure = options.structure.c_str();
     if (!options.tools.empty()) native_.tools = options.tools.c_str();
     if (!options.tool_name.empty()) native_.tool_name = options.tool_name.c_str();
@@ -91,6 +102,7 @@ class native_request {
   nvllm_request_options native_;
   // Moving a vector keeps its memory in place, so that the pointers of `native_` stay valid.
   std::vector<const char*> stop_;
+  std::vector<const char*> breakers_;
   std::vector<uint32_t> bias_tokens_;
   std::vector<float> bias_values_;
 };

@@ -450,6 +450,16 @@ namespace Nanovllm
         internal uint keep_special_tokens;
         internal uint max_thinking_tokens;
         internal uint reserved_too;
+        internal byte** dry_sequence_breakers;
+        internal UIntPtr num_dry_sequence_breakers;
+        internal float dry_multiplier;
+        internal float dry_base;
+        internal uint dry_allowed_length;
+        internal uint dry_penalty_last_n;
+        internal float top_n_sigma;
+        internal float xtc_probability;
+        internal float xtc_threshold;
+        internal uint reserved_last;
     }
 
     [StructLayout(LayoutKind.Sequential)]
@@ -1041,6 +1051,39 @@ namespace Nanovllm
         /// answers have no reasoning is not limited. Cannot be combined with StructureKind or BeamWidth. Needs a
         /// tokenizer.</summary>
         public uint? MaxThinkingTokens { get; set; }
+        /// <summary>DRY: strings across which no repetition extends. Default NULL: newline, colon, quotation mark and
+        /// asterisk, as in llama.cpp; an empty list that is not NULL is none. A list needs a tokenizer. Without one, or
+        /// with one that does not decode token by token, the default has no effect.</summary>
+        public string[] DrySequenceBreakers { get; set; }
+        /// <summary>DRY, a penalty of repetitions. If the last n tokens occurred before, DryMultiplier * DryBase^(n -
+        /// DryAllowedLength) is subtracted from the logit of the token that followed them there. The greatest such n
+        /// counts, if it is at least DryAllowedLength. A finite number, not negative. Default 0: off. Applies after the
+        /// other penalties and the biases, before temperature and filters. As in llama.cpp; the formula is that of
+        /// github.com/oobabooga/text-generation-webui/pull/5677. The request waits for each token before its next pass
+        /// is scheduled, as one with a structure does. Cannot be combined with BeamWidth.</summary>
+        public float? DryMultiplier { get; set; }
+        /// <summary>DRY: the base, a finite number of at least 1. Default 1.75.</summary>
+        public float? DryBase { get; set; }
+        /// <summary>DRY: the length from which on a repetition is penalized, at least 1. Default 2.</summary>
+        public uint? DryAllowedLength { get; set; }
+        /// <summary>DRY: number of last tokens of prompt and completion that are looked at, at least 1. Default
+        /// UINT32_MAX: all.</summary>
+        public uint? DryPenaltyLastN { get; set; }
+        /// <summary>Top-n-sigma: drop tokens whose logit is more than this many standard deviations below the greatest.
+        /// Any finite number. Default 0: off, as is less. The deviation is that of all logits that are not excluded,
+        /// after penalties and biases; the temperature does not change what is kept. Distances of more than 512 from
+        /// the greatest logit count as 512. The filters apply in this order: TopNSigma, TopK, TopP, MinP, XTC. As in
+        /// llama.cpp; the formula is that of arxiv.org/abs/2411.07641.</summary>
+        public float? TopNSigma { get; set; }
+        /// <summary>XTC: the probability, from 0 to 1, with which a token is sampled without the most likely ones. All
+        /// tokens with a probability of at least XtcThreshold are then dropped, except the least likely of them and
+        /// those that are as likely. Default 0: never. Drawn from the seed and the position of the token. Probabilities
+        /// are those that temperature and other filters leave; llama.cpp applies the temperature later. No effect at
+        /// temperature 0. The rule is that of github.com/oobabooga/text-generation-webui/pull/6335.</summary>
+        public float? XtcProbability { get; set; }
+        /// <summary>XTC: the probability from which on tokens are dropped, above 0 and at most 1. Default 0.1. More
+        /// than 0.5 is off, because no two tokens reach it.</summary>
+        public float? XtcThreshold { get; set; }
 
         unsafe void Assign(nvllm_request_options* native, Borrowed memory)
         {
@@ -1081,6 +1124,15 @@ namespace Nanovllm
             if (StrictTools.HasValue) native->strict_tools = StrictTools.Value ? 1u : 0u;
             if (KeepSpecialTokens.HasValue) native->keep_special_tokens = KeepSpecialTokens.Value ? 1u : 0u;
             if (MaxThinkingTokens.HasValue) native->max_thinking_tokens = MaxThinkingTokens.Value;
+            if (DrySequenceBreakers != null) native->dry_sequence_breakers = memory.Texts(DrySequenceBreakers, "DrySequenceBreakers");
+            if (DrySequenceBreakers != null) native->num_dry_sequence_breakers = (UIntPtr)DrySequenceBreakers.Length;
+            if (DryMultiplier.HasValue) native->dry_multiplier = DryMultiplier.Value;
+            if (DryBase.HasValue) native->dry_base = DryBase.Value;
+            if (DryAllowedLength.HasValue) native->dry_allowed_length = DryAllowedLength.Value;
+            if (DryPenaltyLastN.HasValue) native->dry_penalty_last_n = DryPenaltyLastN.Value;
+            if (TopNSigma.HasValue) native->top_n_sigma = TopNSigma.Value;
+            if (XtcProbability.HasValue) native->xtc_probability = XtcProbability.Value;
+            if (XtcThreshold.HasValue) native->xtc_threshold = XtcThreshold.Value;
         }
 
         internal unsafe void Read(nvllm_request_options* native)
@@ -1115,6 +1167,13 @@ namespace Nanovllm
             StrictTools = native->strict_tools != 0;
             KeepSpecialTokens = native->keep_special_tokens != 0;
             MaxThinkingTokens = native->max_thinking_tokens;
+            DryMultiplier = native->dry_multiplier;
+            DryBase = native->dry_base;
+            DryAllowedLength = native->dry_allowed_length;
+            DryPenaltyLastN = native->dry_penalty_last_n;
+            TopNSigma = native->top_n_sigma;
+            XtcProbability = native->xtc_probability;
+            XtcThreshold = native->xtc_threshold;
         }
     }
 }

@@ -91,7 +91,8 @@ namespace Nanovllm
 
         internal byte** Texts(string[] texts, string name)
         {
-            var pointers = new IntPtr[texts.Length];
+            // One more, so that an empty list is not null.
+            var pointers = new IntPtr[texts.Length + 1];
             for (int i = 0; i < texts.Length; i++) pointers[i] = (IntPtr)Text(texts[i], name + "[" + i + "]");
             return (byte**)Pinned(pointers, pointers.Length);
         }

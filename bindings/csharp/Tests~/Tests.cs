@@ -294,6 +294,19 @@ static class Generating
         options = Demo.Greedy(40);
         options.Stop = new[] { "never seen", "13" };
         Expect.Equal(Engine.Generate(Demo.Prompt(Engine, Demo.Primes), options)[0].Text, text.Substring(0, text.IndexOf("13")));
+        const string repeating = "one: two, one:";
+        uint[] tokens = Engine.Tokenize(repeating);
+        uint wanted = tokens[Array.IndexOf(tokens, tokens.Last()) + 1];
+        foreach (string[] breakers in new[] { null, new string[0], new[] { "x" }, new[] { "x", ":" } })
+        {
+            options = Demo.Greedy(1);
+            options.LogitBias = new Dictionary<uint, float> { { wanted, 50f } };
+            options.DryMultiplier = 1000f;
+            options.DryAllowedLength = 1;
+            options.DrySequenceBreakers = breakers;
+            bool isRepeated = Engine.Generate(repeating, options)[0].TokenIds[0] == wanted;
+            Expect.Equal(isRepeated, breakers == null || breakers.Length == 2);
+        }
         options = Demo.Greedy(2);
         options.NumLogprobs = 3;
         options.NumPromptLogprobs = 1;

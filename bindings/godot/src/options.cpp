@@ -42,6 +42,13 @@ const Option OPTIONS[] = {
     OPTION(parallel_tool_calls, flag),
     OPTION(strict_tools, flag),
     OPTION(max_thinking_tokens, u32),
+    OPTION(dry_multiplier, f32),
+    OPTION(dry_base, f32),
+    OPTION(dry_allowed_length, u32),
+    OPTION(dry_penalty_last_n, u32),
+    OPTION(top_n_sigma, f32),
+    OPTION(xtc_probability, f32),
+    OPTION(xtc_threshold, f32),
 #undef OPTION
 };
 
@@ -211,6 +218,27 @@ bool append_json_level(const Value& value, const std::string& where, int depth, 
 
 bool has_nul(const std::string& text) { return text.find('\0') != std::string::npos; }
 
+// The texts of a list, or of one text, and where each is.
+bool read_texts(const char* key, const Value& value, std::vector<std::string>& texts,
+                std::vector<const char*>& pointers, std::string& message) {
+    if (value.is_text()) {
+        texts.push_back(value.to_text());
+    } else if (value.is_list()) {
+        for (int64_t i = 0, size = value.size(); i < size; i++) {
+            Value one = value.at(i);
+            if (!one.is_text()) return refuse(message, key + ("[" + std::to_string(i) + "]"), "a String", one);
+            texts.push_back(one.to_text());
+        }
+    } else {
+        return refuse(message, key, "an Array of Strings", value);
+    }
+    for (const std::string& text : texts) {
+        if (has_nul(text)) return refuse(message, key, "texts without NUL characters", value);
+        pointers.push_back(text.c_str());
+    }
+    return true;
+}
+
 }  // namespace
 
 bool append_json(const Value& value, const std::string& where, std::string& json, std::string& message) {
@@ -257,6 +285,7 @@ bool RequestOptions::set(const std::string& key, const Value& value, bool is_cha
         if (key == option.name) return set_number(option, value, options_, message);
     }
     if (key == "stop") return set_stop(value, message);
+    if (key == "dry_sequence_breakers") return set_breakers(value, message);
     if (key == "stop_tokens") return set_stop_tokens(value, message);
     if (key == "json_schema" || key == "regex" || key == "lark") return set_structure(key, value, message);
     if (key == "tools") return set_tools(value, message);
@@ -269,7 +298,7 @@ bool RequestOptions::set(const std::string& key, const Value& value, bool is_cha
     if (key == "template_options") return set_template_options(value, is_chat, message);
     message = "unknown option " + key + ": known are ";
     for (const Option& option : OPTIONS) message += std::string(option.name) + ", ";
-    message += "stop, stop_tokens, json_schema, regex, lark, tools, tool_name, keep_special_tokens, parse_answer";
+    message += "stop, stop_tokens, dry_sequence_breakers, json_schema, regex, lark, tools, tool_name, keep_special_tokens, parse_answer";
     if (is_chat) message += ", template_options";
     return false;
 }
@@ -334,23 +363,18 @@ bool RequestOptions::set_structure(const std::string& key, const Value& value, s
 }
 
 bool RequestOptions::set_stop(const Value& value, std::string& message) {
-    if (value.is_text()) {
-        stop_.push_back(value.to_text());
-    } else if (value.is_list()) {
-        for (int64_t i = 0, size = value.size(); i < size; i++) {
-            Value one = value.at(i);
-            if (!one.is_text()) return refuse(message, "stop[" + std::to_string(i) + "]", "a String", one);
-            stop_.push_back(one.to_text());
-        }
-    } else {
-        return refuse(message, "stop", "an Array of Strings", value);
-    }
-    for (const std::string& text : stop_) {
-        if (has_nul(text)) return refuse(message, "stop", "texts without NUL characters", value);
-        stop_pointers_.push_back(text.c_str());
-    }
+    if (!read_texts("stop", value, stop_, stop_pointers_, message)) return false;
     options_.stop = stop_pointers_.data();
     options_.num_stop = stop_pointers_.size();
+    return true;
+}
+
+bool RequestOptions::set_breakers(const Value& value, std::string& message) {
+    if (!read_texts("dry_sequence_breakers", value, breakers_, breaker_pointers_, message)) return false;
+    // An empty list is not NULL, which would be the default.
+    breaker_pointers_.push_back(nullptr);
+    options_.dry_sequence_breakers = breaker_pointers_.data();
+    options_.num_dry_sequence_breakers = breakers_.size();
     return true;
 }
 

@@ -31,6 +31,7 @@ private:
     bool set_template_options(const godot::Value& value, bool is_chat, std::string& message);
     bool set_structure(const std::string& key, const godot::Value& value, std::string& message);
     bool set_stop(const godot::Value& value, std::string& message);
+    bool set_breakers(const godot::Value& value, std::string& message);
     bool set_stop_tokens(const godot::Value& value, std::string& message);
     // What depends on several options.
     bool conclude(bool is_chat, std::string& message);
@@ -47,6 +48,8 @@ private:
     bool is_parsed_ = false;
     std::vector<std::string> stop_;
     std::vector<const char*> stop_pointers_;
+    std::vector<std::string> breakers_;
+    std::vector<const char*> breaker_pointers_;
     std::vector<uint32_t> stop_tokens_;
 };
 

@@ -182,6 +182,13 @@ class Generating(unittest.TestCase):
         self.assertNotEqual(biased.token_ids[0], first)
         (stopped,) = engine.generate("Hello", temperature=0, max_tokens=3, stop_tokens=[first])
         self.assertEqual(stopped.finish_reason, Finish.STOP)
+        repeating = "one: two, one:"
+        tokens = engine.tokenize(repeating)
+        wanted = tokens[tokens.index(tokens[-1]) + 1]
+        dry = {"dry_multiplier": 1000, "dry_allowed_length": 1, "logit_bias": {wanted: 50}, "temperature": 0, "max_tokens": 1}
+        for breakers, is_repeated in [(None, True), ([], False), (["x"], False), (["x", ":"], True)]:
+            (next_one,) = engine.generate(repeating, dry_sequence_breakers=breakers, **dry)
+            self.assertEqual(next_one.token_ids[0] == wanted, is_repeated, breakers)
         (told,) = engine.generate("Hello", temperature=0, max_tokens=2, num_logprobs=3, num_prompt_logprobs=1)
         self.assertEqual([len(told.logprobs), len(told.top_logprobs), len(told.top_logprobs[0])], [2, 2, 3])
         self.assertEqual(told.top_logprobs[0][0][0], told.token_ids[0])
@@ -224,6 +231,9 @@ class Generating(unittest.TestCase):
             ({"logit_bias": {-1: 1.0}}, ValueError, "a token of logit_bias is -1"),
             ({"pooling": "sum"}, ValueError, "must be one of none, last, mean"),
             ({"stop": ["a\0b"]}, ValueError, "NUL"),
+            ({"dry_sequence_breakers": "a"}, TypeError, "must be a list of str"),
+            ({"num_dry_sequence_breakers": 1}, TypeError, "is not an option"),
+            ({"xtc_probability": 2.0}, Error, "xtc_probability"),
             ({"top_p": 3.0}, Error, "top_p"),
         ]:
             with self.assertRaises(error, msg=str(options)) as caught:

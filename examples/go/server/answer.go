@@ -172,6 +172,9 @@ var parametersOfOptions = map[string]string{
 	"frequency_penalty": "frequency_penalty", "repetition_penalty": "repetition_penalty", "stop": "stop", "Stop": "stop",
 	"num_prompt_logprobs": "prompt_logprobs", "tools": "tools", "tool_choice": "tool_choice", "tool_name": "tool_choice",
 	"parallel_tool_calls": "parallel_tool_calls", "max_thinking_tokens": "max_thinking_tokens",
+	"dry_multiplier": "dry_multiplier", "dry_base": "dry_base", "dry_sequence_breakers": "dry_sequence_breakers",
+	"DrySequenceBreakers": "dry_sequence_breakers", "xtc_probability": "xtc_probability", "xtc_threshold": "xtc_threshold",
+	"top_n_sigma": "top_n_sigma",
 }
 
 // inOwnWords names the parameter of the request that the engine has refused, if it is known.

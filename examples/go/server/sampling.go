@@ -40,6 +40,16 @@ type parameters struct {
 	IncludeStop       bool            `json:"include_stop_str_in_output"`
 	CacheSalt         string          `json:"cache_salt"`
 	Priority          int             `json:"priority"`
+
+	// llama-server's.
+	DryMultiplier       *float64        `json:"dry_multiplier"`
+	DryBase             *float64        `json:"dry_base"`
+	DryAllowedLength    *int            `json:"dry_allowed_length"`
+	DryPenaltyLastN     *int            `json:"dry_penalty_last_n"`
+	DrySequenceBreakers json.RawMessage `json:"dry_sequence_breakers"`
+	XtcProbability      *float64        `json:"xtc_probability"`
+	XtcThreshold        *float64        `json:"xtc_threshold"`
+	TopNSigma           *float64        `json:"top_n_sigma"`
 }
 
 // labels are fields that only say something about a request: they are accepted, and change nothing.
@@ -112,6 +122,8 @@ func (p *parameters) options(recommended nanovllm.RequestOptions) (*nanovllm.Req
 		{"n", p.N, 1, maxN},
 		{"top_k", p.TopK, -1, math.MaxInt32},
 		{"min_tokens", p.MinTokens, 0, math.MaxInt32},
+		{"dry_allowed_length", p.DryAllowedLength, 1, math.MaxInt32},
+		{"dry_penalty_last_n", p.DryPenaltyLastN, -1, math.MaxInt32},
 		{"priority", &p.Priority, math.MinInt32, math.MaxInt32},
 	} {
 		if err := checkRange(number.name, number.value, number.low, number.high); err != nil {
@@ -123,6 +135,9 @@ func (p *parameters) options(recommended nanovllm.RequestOptions) (*nanovllm.Req
 	}
 	if p.RepetitionPenalty != nil && *p.RepetitionPenalty <= 0 {
 		return nil, badRequest("repetition_penalty", "repetition_penalty is %v, but it must be above 0", *p.RepetitionPenalty)
+	}
+	if p.XtcThreshold != nil && *p.XtcThreshold <= 0 {
+		return nil, badRequest("xtc_threshold", "xtc_threshold is %v, but it must be above 0", *p.XtcThreshold)
 	}
 	options := recommended
 	set(&options.MaxTokens, p.MaxTokens)
@@ -146,8 +161,14 @@ func (p *parameters) options(recommended nanovllm.RequestOptions) (*nanovllm.Req
 		hashed := sha256.Sum256([]byte(p.CacheSalt))
 		options.CacheSalt = binary.LittleEndian.Uint64(hashed[:])
 	}
+	set(&options.TopNSigma, p.TopNSigma)
+	set(&options.XtcProbability, p.XtcProbability)
+	set(&options.XtcThreshold, p.XtcThreshold)
 	var err error
 	if options.Stop, err = p.stopStrings(); err != nil {
+		return nil, err
+	}
+	if err := p.dry(&options); err != nil {
 		return nil, err
 	}
 	if err := decodePart("stop_token_ids", p.StopTokenIDs, nanovllm.MaxStopTokens, &options.StopTokens); err != nil {
@@ -176,6 +197,31 @@ func (p *parameters) stopStrings() ([]string, error) {
 		}
 	}
 	return texts, err
+}
+
+// dry sets the options of the DRY penalty.
+func (p *parameters) dry(options *nanovllm.RequestOptions) error {
+	set(&options.DryMultiplier, p.DryMultiplier)
+	set(&options.DryBase, p.DryBase)
+	set(&options.DryAllowedLength, p.DryAllowedLength)
+	set(&options.DryPenaltyLastN, p.DryPenaltyLastN)
+	switch options.DryPenaltyLastN {
+	case -1: // llama-server's "all tokens", which is the engine's default
+		options.DryPenaltyLastN = 0
+	case 0:
+		if p.DryPenaltyLastN != nil { // llama-server's "off"
+			options.DryMultiplier = 0
+		}
+	}
+	if err := decodePart("dry_sequence_breakers", p.DrySequenceBreakers, nanovllm.MaxDryBreakers, &options.DrySequenceBreakers); err != nil {
+		return err
+	}
+	for _, text := range options.DrySequenceBreakers {
+		if len(text) > nanovllm.MaxDryBreakerBytes {
+			return badRequest("dry_sequence_breakers", "a sequence breaker has %d bytes, but at most %d are allowed", len(text), nanovllm.MaxDryBreakerBytes)
+		}
+	}
+	return nil
 }
 
 // biases decodes an object whose names are token ids.

@@ -56,6 +56,7 @@ pub use number::{KvNumber, Number};
 pub use pages::Pages;
 pub use pool::Pool;
 pub use remote::Links;
+pub(super) use sample::philox;
 pub use states::States;
 pub use team::{Member, Team};
 

@@ -62,10 +62,12 @@ fn once_shape(samples: usize, processors: usize) -> (usize, usize) {
     (cluster.map_or(1, |(cluster, _)| cluster), 512)
 }
 
-/// The two kernels, and what a thread block of the second one can count.
+/// The kernels, and what a thread block of the second one can count.
 pub struct Kernels {
     argmax: Kernel,
     choose: Kernel,
+    /// The second one, where a sample has top-n-sigma or XTC.
+    choose_filtered: Kernel,
     window: usize,
     /// The one of `sample_once.cu`, on compute capability 9.0.
     once: Option<Kernel>,
@@ -86,8 +88,11 @@ impl Kernels {
             }
             _ => None,
         };
-        let kernels = Kernels { argmax: kernel("sample_argmax")?, choose: kernel("sample_choose")?, window, once };
+        let [argmax, choose, choose_filtered] =
+            ["sample_argmax", "sample_choose", "sample_choose_filtered"].map(kernel);
+        let kernels = Kernels { argmax: argmax?, choose: choose?, choose_filtered: choose_filtered?, window, once };
         kernels.choose.allow_shared(kernels.shared_bytes())?;
+        kernels.choose_filtered.allow_shared(kernels.shared_bytes())?;
         Ok(kernels)
     }
 
@@ -113,7 +118,9 @@ impl Kernels {
         };
         let samples = device_batch.samples();
         let sampling = &device_batch.batch().sampling;
-        let has_cut = |s: &Sampling| s.top_k > 0 && (s.top_k as usize) < logits.cols() || s.top_p < 1.0;
+        let is_filtered = |s: &Sampling| s.top_n_sigma > 0.0 || s.xtc_threshold > 0.0;
+        let has_cut =
+            |s: &Sampling| s.top_k > 0 && (s.top_k as usize) < logits.cols() || s.top_p < 1.0 || is_filtered(s);
         let is_odd = |s: &Sampling| {
             has_cut(s) || s.min_p > 0.0 || s.temperature > 0.0 && !ONCE_TEMPERATURES.contains(&s.temperature)
         };
@@ -147,7 +154,8 @@ impl Kernels {
         let blocks = blocks / cluster * cluster;
         params.splits = blocks as i32;
         let shared = self.shared_bytes();
-        self.choose.launch_clusters(device.chaining, [blocks * samples, 1, 1], cluster, CHOOSE_THREADS, shared, &params)
+        let choose = if sampling.iter().any(is_filtered) { &self.choose_filtered } else { &self.choose };
+        choose.launch_clusters(device.chaining, [blocks * samples, 1, 1], cluster, CHOOSE_THREADS, shared, &params)
     }
 }
 

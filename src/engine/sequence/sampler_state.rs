@@ -5,10 +5,12 @@
 
 use super::SequenceKey;
 use crate::adjustments::Adjustments;
+use crate::dry::History;
 use crate::logprobs::Logprobs;
 use crate::request::{CheckedParams, Request};
 use base::TokenId;
 use compute::batch::{Adjustment, Chosen, FROM_PREVIOUS, Sampled, Sampling};
+use text::tokenizer::Tokenizer;
 
 /// What the sampler needs to know of one sequence, and what it returned besides tokens.
 pub struct SamplerState {
@@ -16,6 +18,8 @@ pub struct SamplerState {
     random: (u64, u64),
     /// Penalties and logit biases.
     adjustments: Adjustments,
+    /// What it repeats, if the request penalizes that.
+    dry: Option<Box<History>>,
     /// Sum over the generated tokens; 0 where log-probabilities are not asked for.
     pub cumulative_logprob: f32,
     /// Tokens of the prompt whose log-probabilities are asked for: the last ones.
@@ -50,6 +54,7 @@ impl SamplerState {
         SamplerState {
             random,
             adjustments: Adjustments::default(),
+            dry: None,
             cumulative_logprob: 0.0,
             scored_prompt_tokens: if is_scored { request.prompt.len() - 1 } else { 0 },
             prompt_logprobs: Logprobs { alternatives: params.num_prompt_logprobs as usize, ..Logprobs::default() },
@@ -59,11 +64,20 @@ impl SamplerState {
     /// Copies the penalties and biases of `request`.
     pub fn begin(&mut self, request: &Request) {
         self.adjustments.clone_from(&request.adjustments);
+        self.dry = request.dry.clone().map(Box::new);
     }
 
     /// Reserves memory for `tokens` tokens to come.
     pub fn reserve(&mut self, tokens: usize) {
         self.adjustments.reserve(tokens);
+        if let Some(dry) = &mut self.dry {
+            dry.reserve(tokens);
+        }
+    }
+
+    /// Whether the token before has to be known before the next one is in a pass: repetitions are found on the host.
+    pub fn awaits_tokens(&self) -> bool {
+        self.dry.is_some()
     }
 
     /// How the next token is sampled. Its penalties and biases are appended to `entries`.
@@ -79,21 +93,38 @@ impl SamplerState {
             stream,
             position: next.position as u32,
             logprobs: options.sampling_logprobs(),
+            top_n_sigma: params.top_n_sigma,
             ..Sampling::GREEDY
         };
+        if params.xtc_probability > 0.0 && params.xtc_threshold <= 0.5 && sampling.draws(params.xtc_probability) {
+            sampling.xtc_threshold = params.xtc_threshold;
+        }
         if let Some(sample) = next.awaited_sample
             && self.adjustments.has_penalty()
         {
             sampling.awaited = FROM_PREVIOUS | sample;
         }
         self.adjustments.write(next.banned, &mut sampling, entries);
+        if let Some(dry) = &self.dry {
+            debug_assert_eq!(next.awaited_sample, None, "a repetition ends with a token that is known");
+            dry.write(&mut sampling, entries);
+        }
         sampling
     }
 
     /// Takes in a generated token that belongs to the completion, and appends its log-probability to `logprobs` where the
     /// request asks for it.
-    pub fn accept(&mut self, options: &CheckedParams, chosen: &Chosen, logprobs: &mut Logprobs) {
+    pub fn accept(
+        &mut self,
+        options: &CheckedParams,
+        chosen: &Chosen,
+        tokenizer: Option<&Tokenizer>,
+        logprobs: &mut Logprobs,
+    ) {
         self.adjustments.count(chosen.token);
+        if let Some(dry) = &mut self.dry {
+            dry.push(chosen.token, tokenizer);
+        }
         if options.params.num_logprobs > 0 {
             logprobs.push(chosen);
             self.cumulative_logprob += chosen.logprob;

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::adjustments::Adjustments;
+use crate::dry::History;
 use crate::options::PrefixCache;
 use crate::request::CheckedParams;
 
@@ -12,6 +13,7 @@ pub fn sequence(id: u64, prompt: &[TokenId], limit: usize, params: SamplingParam
     let request = Request {
         prompt: prompt.to_vec(),
         adjustments: Adjustments::new(&options.params, &[], prompt),
+        dry: History::new(&options.params, prompt, None),
         options: Arc::new(options),
         matcher: None,
         thinking: None,

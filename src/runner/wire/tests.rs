@@ -56,6 +56,8 @@ fn random_sampling(rng: &mut Rng, batch: &mut Batch, depth: usize) -> Sampling {
         mask,
         forced: if rng.below(4) == 0 { rng.below(100) as u32 } else { NO_TOKEN },
         logprobs: rng.below(MAX_LOGPROBS + 2) as u32,
+        top_n_sigma: rng.below(20) as f32 / 10.0 - 1.0,
+        xtc_threshold: rng.below(6) as f32 / 10.0,
     }
 }
 

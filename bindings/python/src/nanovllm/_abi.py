@@ -429,6 +429,16 @@ class nvllm_request_options(Structure):
         ("keep_special_tokens", c_uint32),
         ("max_thinking_tokens", c_uint32),
         ("reserved_too", c_uint32),
+        ("dry_sequence_breakers", POINTER(c_char_p)),
+        ("num_dry_sequence_breakers", c_size_t),
+        ("dry_multiplier", c_float),
+        ("dry_base", c_float),
+        ("dry_allowed_length", c_uint32),
+        ("dry_penalty_last_n", c_uint32),
+        ("top_n_sigma", c_float),
+        ("xtc_probability", c_float),
+        ("xtc_threshold", c_float),
+        ("reserved_last", c_uint32),
     ]
 
 
@@ -804,3 +814,35 @@ class RequestOptions(TypedDict, total=False):
     #: limit, and reasoning_tokens of outputs is 0. Tokens of the markers do not count. A model whose answers have no
     #: reasoning is not limited. Cannot be combined with structure_kind or beam_width. Needs a tokenizer.
     max_thinking_tokens: int | None
+    #: DRY: strings across which no repetition extends. Default NULL: newline, colon, quotation mark and asterisk, as in
+    #: llama.cpp; an empty list that is not NULL is none. A list needs a tokenizer. Without one, or with one that does
+    #: not decode token by token, the default has no effect.
+    dry_sequence_breakers: Sequence[str] | None
+    #: DRY, a penalty of repetitions. If the last n tokens occurred before, dry_multiplier * dry_base^(n -
+    #: dry_allowed_length) is subtracted from the logit of the token that followed them there. The greatest such n
+    #: counts, if it is at least dry_allowed_length. A finite number, not negative. Default 0: off. Applies after the
+    #: other penalties and the biases, before temperature and filters. As in llama.cpp; the formula is that of
+    #: github.com/oobabooga/text-generation-webui/pull/5677. The request waits for each token before its next pass is
+    #: scheduled, as one with a structure does. Cannot be combined with beam_width.
+    dry_multiplier: float | None
+    #: DRY: the base, a finite number of at least 1. Default 1.75.
+    dry_base: float | None
+    #: DRY: the length from which on a repetition is penalized, at least 1. Default 2.
+    dry_allowed_length: int | None
+    #: DRY: number of last tokens of prompt and completion that are looked at, at least 1. Default UINT32_MAX: all.
+    dry_penalty_last_n: int | None
+    #: Top-n-sigma: drop tokens whose logit is more than this many standard deviations below the greatest. Any finite
+    #: number. Default 0: off, as is less. The deviation is that of all logits that are not excluded, after penalties
+    #: and biases; the temperature does not change what is kept. Distances of more than 512 from the greatest logit
+    #: count as 512. The filters apply in this order: top_n_sigma, top_k, top_p, min_p, XTC. As in llama.cpp; the
+    #: formula is that of arxiv.org/abs/2411.07641.
+    top_n_sigma: float | None
+    #: XTC: the probability, from 0 to 1, with which a token is sampled without the most likely ones. All tokens with a
+    #: probability of at least xtc_threshold are then dropped, except the least likely of them and those that are as
+    #: likely. Default 0: never. Drawn from the seed and the position of the token. Probabilities are those that
+    #: temperature and other filters leave; llama.cpp applies the temperature later. No effect at temperature 0. The
+    #: rule is that of github.com/oobabooga/text-generation-webui/pull/6335.
+    xtc_probability: float | None
+    #: XTC: the probability from which on tokens are dropped, above 0 and at most 1. Default 0.1. More than 0.5 is off,
+    #: because no two tokens reach it.
+    xtc_threshold: float | None

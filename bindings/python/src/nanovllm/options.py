@@ -82,6 +82,9 @@ class Native:
             elif name == "stop":
                 texts = [value] if isinstance(value, str) else items(value, name, "a str or a list of them")
                 self.struct.num_stop = self._array("stop", c_char_p, [encoded(text, name) for text in texts])
+            elif name == "dry_sequence_breakers":
+                if value is not None:
+                    self._breakers([encoded(text, name) for text in items(value, name, "a list of str")])
             elif name in _ARRAYS:
                 count, of = _ARRAYS[name]
                 numbers = items(value, name, "a list of integers")
@@ -99,6 +102,13 @@ class Native:
         self._array("bias_tokens", c_uint32, tokens)
         values = [real(value, f"logit_bias[{token}]") for token, value in bias.items()]
         self.struct.num_bias = self._array("bias_values", c_float, values)
+
+    def _breakers(self, breakers: list[bytes]) -> None:
+        # An empty list is not NULL, which would be the default.
+        array = (c_char_p * (len(breakers) + 1))(*breakers)
+        self._kept.append((array, breakers))
+        self.struct.dry_sequence_breakers = cast(array, POINTER(c_char_p))
+        self.struct.num_dry_sequence_breakers = len(breakers)
 
     def _value(self, field: Any, name: str, value: Any) -> Any:
         if name in _ENUMS:
@@ -146,7 +156,7 @@ def real(value: Any, name: str) -> float:
 def is_option(field: str) -> bool:
     """Whether a field is an option by its own name: not those of arrays, which have one together."""
     counts = {count for count, _ in _ARRAYS.values()}
-    return field != "struct_size" and field not in counts and not field.startswith(("num_stop", "num_bias", "bias_", "reserved"))
+    return field != "struct_size" and field not in counts and not field.startswith(("num_stop", "num_bias", "num_dry", "bias_", "reserved"))
 
 
 def integer(value: Any, of: Any, name: str) -> int:

@@ -5,8 +5,9 @@
 //! digit of that bin's keys where in there, and so on. Sums are of whole numbers, the same in any order.
 #![allow(unsafe_code)]
 
-use super::noise::{weight, weights};
+use super::noise::{LEAST_SCORE, weight, weights};
 use super::row::{CHUNK, Row, greatest, map};
+use super::spread::Spread;
 use crate::cpu::lanes::Lanes;
 
 /// The absolute value of a score, as bits.
@@ -45,6 +46,45 @@ impl Scores<'_> {
     #[inline(always)]
     pub fn cut_at_share<L: Lanes>(&self, lanes: L, limit: Key, p: f32) -> Key {
         self.cut(lanes, limit, Weight, |total| (f64::from(p) * total as f64).ceil() as u64)
+    }
+
+    /// The key of a token so many standard deviations of the logits below the most probable one.
+    #[inline(always)]
+    pub fn cut_at_sigma<L: Lanes>(&self, lanes: L, sigmas: f32) -> Key {
+        let mut spread = Spread::default();
+        for start in self.row.chunks() {
+            self.row.chunk(lanes, start).into_iter().for_each(|logit| spread.add(self.greatest, logit));
+        }
+        spread.limit(sigmas, self.temperature)
+    }
+
+    /// The key of the least probable token that has the share `threshold` of all probability down to `limit`; 0 if none has.
+    #[inline(always)]
+    pub fn cut_at_threshold<L: Lanes>(&self, lanes: L, limit: Key, threshold: f32) -> Key {
+        // Below, weights are 0.
+        let least = LEAST_SCORE.max(-f32::from_bits(limit));
+        let mut total = 0;
+        for start in self.row.chunks() {
+            let scores = self.chunk(lanes, start);
+            if greatest(lanes, &scores) >= least {
+                let weights = Weight.chunk(lanes, &scores);
+                total +=
+                    scores.into_iter().zip(weights).filter(|(score, _)| *score >= least).map(|it| it.1).sum::<u64>();
+            }
+        }
+        let wanted = (f64::from(threshold) * total as f64).ceil() as u64;
+        let mut found = 0;
+        for start in self.row.chunks() {
+            let scores = self.chunk(lanes, start);
+            if greatest(lanes, &scores) >= least {
+                for (score, weight) in scores.into_iter().zip(Weight.chunk(lanes, &scores)) {
+                    if score >= least && weight >= wanted {
+                        found = key(score).max(found);
+                    }
+                }
+            }
+        }
+        found
     }
 
     /// The least key at which the tokens from key 0 on measure `target`, a function of what all up to `limit` measure.

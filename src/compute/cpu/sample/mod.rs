@@ -4,16 +4,18 @@
 //! two (no filter). No pass needs memory beyond a histogram on the stack.
 //!
 //! To the bit, the rule is this. A logit that is NaN or masked is none. With `m` the greatest logit, the score of a token
-//! is `s = (logit - m) / temperature` in f32. Top-k keeps scores not below the k-th. Top-p weighs each kept token with
-//! [`noise::weight`]`(s)` and keeps the most probable until their sum reaches the share, rounded up. Min-p keeps scores not
-//! below [`noise::ln`]`(min_p)`. The choice is the greatest `s + gumbel`, the lowest token id among equals.
+//! is `s = (logit - m) / temperature` in f32. Top-n-sigma keeps scores not below that of [`Spread`]. Top-k keeps scores not below the k-th.
+//! Top-p weighs each kept token with [`noise::weight`]`(s)` and keeps the most probable until their sum reaches the share, rounded up.
+//! Min-p keeps scores not below [`noise::ln`]`(min_p)`. XTC drops the scores above the least one whose weight is not below its share of the sum
+//! of all kept weights, rounded up. The choice is the greatest `s + gumbel`, the lowest token id among equals.
 
 #![allow(unsafe_code)]
 
 mod cut;
 pub(super) mod noise;
-mod philox;
+pub(crate) mod philox;
 pub(super) mod row;
+mod spread;
 
 use super::disjoint::Disjoint;
 use super::lanes::{Kernel, Lanes, dispatch};
@@ -23,6 +25,7 @@ use base::TokenId;
 use cut::{KEEP_ALL, Key, Scores};
 use noise::{GREATEST_GUMBEL, gumbel, gumbels};
 use row::{CHUNK, Row, first_equal, greatest};
+use spread::Spread;
 
 /// The specification: sorts, and draws a random number for every token. `logits` is `[samples, vocab]`.
 pub fn reference(logits: &[f32], vocab: usize, batch: &Batch) -> Vec<TokenId> {
@@ -45,10 +48,16 @@ fn choose(logits: &[f32], sampling: &Sampling, batch: &Batch) -> TokenId {
     if sampling.temperature == 0.0 || greatest.is_infinite() {
         return argmax;
     }
+    let mut spread = Spread::default();
+    kept.iter().for_each(|(_, logit)| spread.add(greatest, *logit));
     for (_, logit) in &mut kept {
         *logit = (*logit - greatest) / sampling.temperature;
     }
     kept.retain(|(_, score)| *score > f32::NEG_INFINITY);
+    if sampling.top_n_sigma > 0.0 {
+        let least = -f32::from_bits(spread.limit(sampling.top_n_sigma, sampling.temperature));
+        kept.retain(|(_, score)| *score >= least);
+    }
     if sampling.top_k > 0 && (sampling.top_k as usize) < kept.len() {
         let least = kept[sampling.top_k as usize - 1].1;
         kept.retain(|(_, score)| *score >= least);
@@ -66,6 +75,13 @@ fn choose(logits: &[f32], sampling: &Sampling, batch: &Batch) -> TokenId {
     }
     if sampling.min_p > 0.0 {
         kept.retain(|(_, score)| *score >= noise::ln(sampling.min_p));
+    }
+    if sampling.xtc_threshold > 0.0 {
+        let total: u64 = kept.iter().map(|(_, score)| noise::weight(*score)).sum();
+        let wanted = (f64::from(sampling.xtc_threshold) * total as f64).ceil() as u64;
+        let is_top = |(_, score): &&(TokenId, f32)| noise::weight(*score) >= wanted;
+        let least = kept.iter().filter(is_top).map(|(_, score)| *score).fold(0.0, f32::min);
+        kept.retain(|(_, score)| *score <= least);
     }
     let key = [sampling.seed as u32, (sampling.seed >> 32) as u32];
     let mut best = (0, f32::NEG_INFINITY);
@@ -118,7 +134,12 @@ impl Kernel for Choose<'_> {
         if self.sampling.temperature > 0.0 && argmax.logit.is_finite() {
             let scores = Scores { row: self.row, greatest: argmax.logit, temperature: self.sampling.temperature };
             let limit = filter(lanes, &scores, self.sampling);
-            *self.token = gumbel_argmax(lanes, &scores, self.sampling, limit, argmax.token);
+            *self.token = if self.sampling.xtc_threshold > 0.0 {
+                let first = scores.cut_at_threshold(lanes, limit, self.sampling.xtc_threshold);
+                gumbel_argmax::<L, true>(lanes, &scores, self.sampling, first, limit, argmax.token)
+            } else {
+                gumbel_argmax::<L, false>(lanes, &scores, self.sampling, 0, limit, argmax.token)
+            };
         }
     }
 }
@@ -127,6 +148,9 @@ impl Kernel for Choose<'_> {
 #[inline(always)]
 fn filter<L: Lanes>(lanes: L, scores: &Scores, sampling: &Sampling) -> Key {
     let mut limit = KEEP_ALL;
+    if sampling.top_n_sigma > 0.0 {
+        limit = limit.min(scores.cut_at_sigma(lanes, sampling.top_n_sigma));
+    }
     if sampling.top_k > 0 && (sampling.top_k as usize) < scores.row.logits.len() {
         limit = limit.min(scores.cut_at_count(lanes, sampling.top_k));
     }
@@ -139,13 +163,23 @@ fn filter<L: Lanes>(lanes: L, scores: &Scores, sampling: &Sampling) -> Key {
     limit
 }
 
-/// The token with the greatest noisy score among those that `limit` keeps.
+/// The token with the greatest noisy score among those with keys up to `limit` and, if `CAPPED`, from `first` on.
 #[inline(always)]
-fn gumbel_argmax<L: Lanes>(lanes: L, scores: &Scores, sampling: &Sampling, limit: Key, argmax: TokenId) -> TokenId {
-    let least = -f32::from_bits(limit);
+fn gumbel_argmax<L: Lanes, const CAPPED: bool>(
+    lanes: L,
+    scores: &Scores,
+    sampling: &Sampling,
+    first: Key,
+    limit: Key,
+    argmax: TokenId,
+) -> TokenId {
+    let (most, least) = (-f32::from_bits(first), -f32::from_bits(limit));
     // The noisy score of the most probable token is a bound that few others can pass: most chunks need no random numbers.
     let chunk = argmax as usize / CHUNK * CHUNK;
-    let mut bound = noise(lanes, sampling, chunk)[argmax as usize - chunk];
+    let mut bound = match CAPPED && first > 0 {
+        true => f32::NEG_INFINITY,
+        false => noise(lanes, sampling, chunk)[argmax as usize - chunk],
+    };
     let (mut token, mut best) = (argmax, f32::NEG_INFINITY);
     for start in scores.row.chunks() {
         let mut chunk = scores.chunk(lanes, start);
@@ -160,6 +194,10 @@ fn gumbel_argmax<L: Lanes>(lanes: L, scores: &Scores, sampling: &Sampling, limit
                 let score = lanes.load(chunk.as_ptr().add(at));
                 let noisy = lanes.add(score, lanes.load(noise.as_ptr().add(at)));
                 let dropped = lanes.splat(f32::NEG_INFINITY);
+                let noisy = match CAPPED {
+                    true => lanes.select_less(lanes.splat(most), score, dropped, noisy),
+                    false => noisy,
+                };
                 lanes.store(chunk.as_mut_ptr().add(at), lanes.select_less(score, lanes.splat(least), dropped, noisy));
             }
         }
