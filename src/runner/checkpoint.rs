@@ -17,7 +17,7 @@ use model::spec::HeadWeights;
 use model::weights::{Reading, Weights};
 
 /// What processes say to each other, raised whenever a frame or a batch changes its form: builds of one version may differ.
-const PROTOCOL: u32 = 4;
+const PROTOCOL: u32 = 5;
 
 /// A model that is about to be loaded.
 #[derive(Clone)]
@@ -82,7 +82,8 @@ impl Checkpoint {
     /// Bytes of the largest frame between processes: that of a batch, or of as much of a saved prefix as is sent at once.
     pub fn frame_bytes(&self) -> usize {
         let (limits, vocab_size) = (self.limits, self.model.spec.vocab);
-        let batch = BatchBounds { limits, num_blocks: usize::MAX, vocab_size, depth: 1 }.max_bytes();
+        let batch =
+            BatchBounds { limits, num_blocks: usize::MAX, num_states: usize::MAX, vocab_size, depth: 1 }.max_bytes();
         let block = self.model.spec.kv_layout(limits.block_size, self.kv_format).block_bytes();
         batch.max(2 * SENT_BYTES.max(block)).min(u32::MAX as usize)
     }

@@ -183,7 +183,8 @@ impl<B: Backend + 'static> ParallelRunner<B> {
     pub fn into_follower(self, info: &ModelInfo) -> Result<Follower> {
         let peers = self.seat.group().expect("a follower has a leader").peers().clone();
         let ModelInfo { limits, num_kv_blocks: num_blocks, vocab_size, .. } = *info;
-        let bounds = BatchBounds { limits, num_blocks, vocab_size, depth: B::DEPTH };
+        let num_states = info.states.slots;
+        let bounds = BatchBounds { limits, num_blocks, num_states, vocab_size, depth: B::DEPTH };
         let block_bytes = self.own_block_bytes();
         Follower::new(Box::new(self), peers, bounds, block_bytes)
     }

@@ -90,10 +90,6 @@ impl<B: Backend> PassRunner<B> {
         let interval = (config.prefix_cache == PrefixCache::On).then(|| config.state_interval());
         let needs = memory::Needs { block: block_bytes, state: state_bytes, interval };
         let state = StateShape { numbers: decoder::state_numbers(spec, &sharding), slots: 0 };
-        if state.numbers > 0 && config.processes.is_some() {
-            let what = "a model with recurrent layers in several processes: set num_processes to 1".to_owned();
-            return Err(Error::Unsupported { what });
-        }
         let mut backend = open_backend(spec, &sharding, &kv_layout)?;
         let host = memory::HostMemory { free, weights: weights.total_bytes(), table_cols: spec.numbers_per_position() };
 

@@ -1,11 +1,12 @@
 //! How does a [`Batch`] travel to another process?
 //!
-//! As flat arrays of little-endian numbers: eight lengths, then the arrays in the order of the fields. The bytes come from a socket, so
+//! As flat arrays of little-endian numbers: ten lengths, then the arrays in the order of the fields. The bytes come from a socket, so
 //! they are input like any other. Invariant: a batch that [`BatchDecoder::decode`] accepts fits into [`BatchBounds`] in every number,
 //! so that it can be computed without a further check, and nothing is allocated for bytes that claim more than these bounds.
 
 use compute::batch::{
-    Adjustment, Batch, BatchLimits, BlockCopy, FROM_PREVIOUS, MAX_LOGPROBS, NO_MASK, NO_TOKEN, Sampling,
+    Adjustment, Batch, BatchLimits, BlockCopy, FROM_PREVIOUS, MAX_LOGPROBS, NO_MASK, NO_STATE, NO_TOKEN, Sampling,
+    StateCopy, StateSlot,
 };
 
 /// What the numbers of a batch may be.
@@ -15,6 +16,8 @@ pub struct BatchBounds {
     pub limits: BatchLimits,
     /// Blocks of the KV cache.
     pub num_blocks: usize,
+    /// Slots of recurrent states; 0 where the model keeps none.
+    pub num_states: usize,
     /// Tokens of the vocabulary.
     pub vocab_size: usize,
     /// Passes that may be in flight at once; only with more than one may a token be [`FROM_PREVIOUS`].
@@ -22,7 +25,7 @@ pub struct BatchBounds {
 }
 
 /// Lengths at the front of a batch, each of four bytes.
-const LENGTHS: usize = 8;
+const LENGTHS: usize = 10;
 /// Bytes of a [`Sampling`], of an [`Adjustment`] and of a [`BlockCopy`].
 const SAMPLING_BYTES: usize = 80;
 const ADJUSTMENT_BYTES: usize = 12;
@@ -52,6 +55,8 @@ impl BatchBounds {
             ("pooled rows", self.limits.pooled_rows()),
             // Each goes to a block of a sequence that runs.
             ("copies of blocks", self.num_blocks.min(rows.saturating_mul(self.limits.table_width()))),
+            ("rows with a state", if self.num_states > 0 { rows } else { 0 }),
+            ("copies of states", if self.num_states > 0 { rows } else { 0 }),
         ]
     }
 
@@ -63,10 +68,13 @@ impl BatchBounds {
 
 /// Bytes of a batch with these lengths.
 fn bytes_of(lengths: &[usize; LENGTHS]) -> usize {
-    let &[tokens, rows, table_width, samples, adjustments, masks, pooled, copies] = lengths;
-    let words =
-        [LENGTHS, tokens.saturating_mul(3), rows + 1, rows, rows.saturating_mul(table_width), samples, masks, pooled];
-    let words = words.into_iter().fold(0, usize::saturating_add);
+    let &[tokens, rows, table_width, samples, adjustments, masks, pooled, copies, states, state_copies] = lengths;
+    // Of each row where its state is read and left, of each token where it is kept besides.
+    let saves = if states > 0 { tokens } else { 0 };
+    let arrays = [tokens.saturating_mul(3), rows + 1, rows, rows.saturating_mul(table_width), samples, masks, pooled];
+    let words = arrays.into_iter().chain([LENGTHS, states.saturating_mul(2), saves]);
+    let words = words.fold(0, usize::saturating_add);
+    let copies = copies.saturating_add(state_copies);
     [(words, 4), (samples, SAMPLING_BYTES), (adjustments, ADJUSTMENT_BYTES), (copies, COPY_BYTES)]
         .into_iter()
         .fold(0, |sum: usize, (count, bytes)| sum.saturating_add(count.saturating_mul(bytes)))
@@ -75,7 +83,7 @@ fn bytes_of(lengths: &[usize; LENGTHS]) -> usize {
 /// Bytes of the largest batch that changes no logits.
 pub fn bytes_of_plain(limits: &BatchLimits) -> usize {
     let BatchLimits { tokens, rows, .. } = *limits;
-    bytes_of(&[tokens, rows, limits.table_width(), rows, 0, 0, limits.pooled_rows(), rows])
+    bytes_of(&[tokens, rows, limits.table_width(), rows, 0, 0, limits.pooled_rows(), rows, rows, rows])
 }
 
 /// Appends `batch` to `to`, which allocates nothing once it has held a batch as large.
@@ -94,11 +102,10 @@ pub fn encode(batch: &Batch, to: &mut Vec<u8>) {
         masks,
         pooled_tokens,
         copies,
-        // Models with recurrent state are computed by one process.
-        state_sources: _,
-        state_slots: _,
-        state_saves: _,
-        state_copies: _,
+        state_sources,
+        state_slots,
+        state_saves,
+        state_copies,
     } = batch;
     let lengths = [
         token_ids.len(),
@@ -109,6 +116,8 @@ pub fn encode(batch: &Batch, to: &mut Vec<u8>) {
         masks.len(),
         pooled_tokens.len(),
         copies.len(),
+        state_slots.len(),
+        state_copies.len(),
     ];
     to.reserve(bytes_of(&lengths));
     put(to, &lengths.map(|len| len as u32));
@@ -121,6 +130,10 @@ pub fn encode(batch: &Batch, to: &mut Vec<u8>) {
     put(to, masks);
     put(to, pooled_tokens);
     for BlockCopy { from, to: target } in copies {
+        put(to, &[*from, *target]);
+    }
+    [state_sources, state_slots, state_saves].into_iter().for_each(|array| put(to, array));
+    for StateCopy { from, to: target } in state_copies {
         put(to, &[*from, *target]);
     }
 }
@@ -164,6 +177,8 @@ pub struct BatchDecoder {
     bounds: BatchBounds,
     /// The slots of a batch in ascending order.
     sorted_slots: Vec<u32>,
+    /// The states that its rows write, in ascending order.
+    sorted_states: Vec<StateSlot>,
 }
 
 /// Why bytes are no batch, as the end of a sentence.
@@ -172,7 +187,7 @@ pub type Refused = String;
 impl BatchDecoder {
     /// A decoder of batches within `bounds`.
     pub fn new(bounds: BatchBounds) -> BatchDecoder {
-        BatchDecoder { bounds, sorted_slots: Vec::new() }
+        BatchDecoder { bounds, sorted_slots: Vec::new(), sorted_states: Vec::new() }
     }
 
     /// Reads what [`encode`] wrote into `batch`, whose memory is used again. After an error its content is not defined.
@@ -183,7 +198,7 @@ impl BatchDecoder {
     pub fn decode(&mut self, bytes: &[u8], batch: &mut Batch) -> Result<(), Refused> {
         let mut from = Numbers(bytes);
         let lengths = self.lengths(bytes, &mut from)?;
-        let [tokens, rows, table_width, samples, adjustments, masks, pooled, copies] = lengths;
+        let [tokens, rows, table_width, samples, adjustments, masks, pooled, copies, states, state_copies] = lengths;
         batch.clear();
         from.take(tokens, &mut batch.token_ids);
         from.take(tokens, &mut batch.positions);
@@ -205,6 +220,14 @@ impl BatchDecoder {
             let [from, to] = from.words();
             BlockCopy { from, to }
         }));
+        from.take(states, &mut batch.state_sources);
+        from.take(states, &mut batch.state_slots);
+        from.take(if states > 0 { tokens } else { 0 }, &mut batch.state_saves);
+        batch.state_copies.extend((0..state_copies).map(|_| {
+            let [from, to] = from.words();
+            StateCopy { from, to }
+        }));
+        self.check_states(batch)?;
         self.check_rows(batch)?;
         self.check_slots(batch)?;
         self.check_samples(batch)
@@ -226,7 +249,7 @@ impl BatchDecoder {
 
     /// Checks the rows, their positions and the blocks that they read.
     fn check_rows(&self, batch: &Batch) -> Result<(), Refused> {
-        let BatchBounds { num_blocks, vocab_size, depth, limits } = self.bounds;
+        let BatchBounds { num_blocks, vocab_size, depth, limits, .. } = self.bounds;
         let samples = if depth > 1 { limits.rows } else { 0 };
         let is_token = |token: u32| match token & FROM_PREVIOUS {
             0 => (token as usize) < vocab_size,
@@ -266,6 +289,34 @@ impl BatchDecoder {
         match self.sorted_slots.windows(2).find(|pair| pair[0] == pair[1]) {
             None => Ok(()),
             Some(pair) => Err(format!("two of its tokens have slot {}", pair[0])),
+        }
+    }
+
+    /// Checks which recurrent states are read and written: no two rows write the same one, and none reads what another one writes.
+    fn check_states(&mut self, batch: &Batch) -> Result<(), Refused> {
+        let num_states = self.bounds.num_states;
+        if batch.state_slots.len() != if num_states > 0 { batch.rows() } else { 0 } {
+            return Err(format!("{} of its {} rows have a state", batch.state_slots.len(), batch.rows()));
+        }
+        let is_state = |slot: StateSlot| (slot as usize) < num_states;
+        all("state", &batch.state_slots, is_state)?;
+        for slots in [&batch.state_sources, &batch.state_saves] {
+            all("state", slots, |slot| slot == NO_STATE || is_state(slot))?;
+        }
+        for StateCopy { from, to } in &batch.state_copies {
+            all("state of a copy", &[*from, *to], is_state)?;
+        }
+        self.sorted_states.clone_from(&batch.state_slots);
+        self.sorted_states.extend(batch.state_saves.iter().filter(|&&slot| slot != NO_STATE));
+        self.sorted_states.sort_unstable();
+        if let Some(pair) = self.sorted_states.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(format!("state {} is written twice", pair[0]));
+        }
+        let is_written = |slot: StateSlot| self.sorted_states.binary_search(&slot).is_ok();
+        let mut rows = batch.state_sources.iter().zip(&batch.state_slots);
+        match rows.find(|&(&source, &slot)| source != slot && is_written(source)) {
+            None => Ok(()),
+            Some((source, _)) => Err(format!("state {source} is read by one row and written by another")),
         }
     }
 

@@ -115,6 +115,28 @@ fn two_and_three_processes_give_the_tokens_of_one_over_unix_sockets_and_tcp() {
     }
 }
 
+/// States are copied for the completions of a request, kept as checkpoints and read from these.
+#[test]
+fn two_processes_give_the_tokens_of_one_with_recurrent_layers() {
+    let of_model = |options: Options| Options { model: golden("qwen3_5-f32").to_str().unwrap().to_owned(), ..options };
+    let mut alone = Process::start(&of_model(options(0, 0, 1, "")));
+    assert_eq!(alone.ask("open"), "0");
+    let rendezvous = unix("recurrent");
+    let mut both: Vec<_> = (0..2).map(|index| Process::start(&of_model(options(index, 2, 2, &rendezvous)))).collect();
+    both.iter_mut().for_each(|process| process.tell("open"));
+    both.iter_mut().for_each(|process| assert_eq!(process.answer(), "0"));
+    both[1].tell("serve");
+    for _ in 0..2 {
+        let [wanted, found] = [&mut alone, &mut both[0]].map(|process| {
+            assert_eq!(process.ask("add 12"), "0");
+            process.ask("run")
+        });
+        assert_eq!(found, wanted);
+    }
+    assert_eq!(both[0].ask("free"), "freed");
+    assert_eq!(both[1].answer(), "2", "NVLLM_CLOSED");
+}
+
 /// An engine of this process that leads others.
 fn leader(processes: usize, ranks: usize, rendezvous: &str) -> Engine {
     let mut options = EngineOptions::new(golden(MODEL));

@@ -23,7 +23,7 @@ impl Rng {
 
 fn bounds(depth: usize) -> BatchBounds {
     let limits = BatchLimits { tokens: 64, rows: 8, model_len: 50, block_size: 4 };
-    BatchBounds { limits, num_blocks: 64, vocab_size: 100, depth }
+    BatchBounds { limits, num_blocks: 64, num_states: 0, vocab_size: 100, depth }
 }
 
 fn random_sampling(rng: &mut Rng, batch: &mut Batch, depth: usize) -> Sampling {
@@ -89,6 +89,20 @@ fn random_batch(rng: &mut Rng, bounds: &BatchBounds) -> Batch {
             batch.pooled_tokens.push(batch.tokens() as u32 - 1);
         }
     }
+    // A row has slots of its own: one that it goes on in, one that it may begin with, one that it may save to.
+    for row in 0..if bounds.num_states > 0 { batch.rows() } else { 0 } {
+        let first = 3 * row as u32;
+        batch.state_slots.push(first);
+        batch.state_sources.push([NO_STATE, first, first + 1][rng.below(3)]);
+        let tokens = batch.row(row);
+        batch.state_saves.resize(tokens.end, NO_STATE);
+        if rng.below(2) == 0 {
+            batch.state_saves[rng.between(tokens.start, tokens.end - 1)] = first + 2;
+        }
+    }
+    if bounds.num_states > 0 {
+        batch.state_copies.extend((0..rng.below(3) as u32).map(|copy| StateCopy { from: copy, to: 23 - copy }));
+    }
     batch.copies.extend((0..rng.below(3) as u32).map(|copy| BlockCopy { from: copy, to: 63 - copy }));
     batch
 }
@@ -101,8 +115,8 @@ fn encoded(batch: &Batch) -> Vec<u8> {
 
 #[test]
 fn a_batch_arrives_as_it_was_sent() {
-    for depth in [1, 2] {
-        let (bounds, mut rng) = (bounds(depth), Rng(depth as u64));
+    for (depth, num_states) in [(1, 0), (2, 0), (1, 24), (2, 24)] {
+        let (bounds, mut rng) = (BatchBounds { num_states, ..bounds(depth) }, Rng(depth as u64));
         let (mut decoder, mut found) = (BatchDecoder::new(bounds), Batch::with_limits(&bounds.limits));
         for _ in 0..2000 {
             let batch = random_batch(&mut rng, &bounds);
@@ -127,7 +141,7 @@ fn a_batch_is_encoded_into_memory_that_is_there() {
 
 #[test]
 fn any_bytes_are_refused_or_are_a_batch() {
-    let (bounds, mut rng) = (bounds(2), Rng(3));
+    let (bounds, mut rng) = (BatchBounds { num_states: 24, ..bounds(2) }, Rng(3));
     let (mut decoder, mut found) = (BatchDecoder::new(bounds), Batch::with_limits(&bounds.limits));
     let (mut accepted, mut refused) = (0, 0);
     for _ in 0..50_000 {
@@ -198,5 +212,35 @@ fn each_number_out_of_range_is_named() {
         spoil(&mut batch);
         let refused = decoder.decode(&encoded(&batch), &mut found).expect_err(message);
         assert!(refused.starts_with(message), "{refused}, but wanted {message}");
+    }
+}
+
+#[test]
+fn states_that_rows_would_share_are_refused() {
+    let bounds = BatchBounds { num_states: 24, ..bounds(1) };
+    let (mut decoder, mut found, mut rng) = (BatchDecoder::new(bounds), Batch::with_limits(&bounds.limits), Rng(5));
+    let batch = loop {
+        let batch = random_batch(&mut rng, &bounds);
+        if batch.rows() >= 2 {
+            break batch;
+        }
+    };
+    let cases: [(&str, fn(&mut Batch)); 7] = [
+        ("state 0 is written twice", |batch| batch.state_slots[1] = 0),
+        ("state 3 is written twice", |batch| batch.state_saves[0] = 3),
+        ("state 3 is read by one row and written by another", |batch| batch.state_sources[0] = 3),
+        ("its state 24 is out of range", |batch| batch.state_slots[0] = 24),
+        ("its state 24 is out of range", |batch| batch.state_sources[1] = 24),
+        ("its state of a copy 99 is out of range", |batch| batch.state_copies = vec![StateCopy { from: 0, to: 99 }]),
+        ("0 of its", |batch| {
+            (batch.state_slots, batch.state_sources, batch.state_saves) = (Vec::new(), Vec::new(), Vec::new());
+        }),
+    ];
+    for (wanted, spoil) in cases {
+        let mut spoiled = random_batch(&mut Rng(5), &bounds);
+        spoiled.clone_from(&batch);
+        spoil(&mut spoiled);
+        let reason = decoder.decode(&encoded(&spoiled), &mut found).unwrap_err();
+        assert!(reason.contains(wanted), "{wanted}: {reason}");
     }
 }

@@ -134,7 +134,7 @@ impl Target for Batches {
         let (runner, info) = runner::cpu::open(&source, &config, cpu, &mut |_| ControlFlow::Continue(())).unwrap();
         let (limits, num_blocks) = (info.limits, info.num_kv_blocks);
         assert!(num_blocks >= ROWS * WIDTH && info.vocab_size >= VOCAB);
-        let bounds = BatchBounds { limits, num_blocks, vocab_size: info.vocab_size, depth: 1 };
+        let bounds = BatchBounds { limits, num_blocks, num_states: 0, vocab_size: info.vocab_size, depth: 1 };
         let good = batch(&mut Rng::of_case(1, "good batch", 0));
         let (decoder, decoded) = (BatchDecoder::new(bounds), Batch::with_limits(&limits));
         Box::new(Computer { demo: (Good::of(&demo), demo), runner, decoder, decoded, good })
