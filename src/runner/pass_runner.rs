@@ -11,7 +11,7 @@ use super::graphs::{self, Capture, Graphs};
 use super::meeting::Seat;
 use super::options::{EngineOptions, PrefixCache};
 use super::{Device, KvBudget, Launching, ModelInfo, Runner, StateInfo, Switches, memory};
-use base::error::{Error, Result};
+use base::error::Result;
 use base::log::{Level, log};
 use compute::batch::{Batch, BatchLimits, BlockId, Sampled, StateSlot};
 use compute::{Backend, KvLayout, Rounding, StateShape, Tensor};

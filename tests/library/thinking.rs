@@ -16,7 +16,8 @@ fn an_answer_whose_reasoning_is_ended_depends_on_no_schedule() {
     let alone = options(|o| (o.max_num_seqs, o.prefix_cache) = (Some(1), PrefixCache::Off));
     let (wanted, _) = thoughts(&alone, Budget::OnePass);
     assert!(wanted.iter().filter(|(_, reasoning)| *reasoning > 9).count() > 5, "some think longer than others may");
-    let cases: [(&str, fn(&mut EngineOptions), Budget); 4] = [
+    type Change = fn(&mut EngineOptions);
+    let cases: [(&str, Change, Budget); 4] = [
         ("all at once", |_| {}, Budget::OnePass),
         ("in chunks of 7", |o| (o.max_num_seqs, o.max_batched_tokens) = (Some(7), Some(7)), Budget::OnePass),
         ("cut", |o| o.num_threads = Some(1), Budget::Time(Duration::ZERO)),
