@@ -225,7 +225,8 @@ fn states_that_rows_would_share_are_refused() {
             break batch;
         }
     };
-    let cases: [(&str, fn(&mut Batch)); 7] = [
+    type Spoil = fn(&mut Batch);
+    let cases: [(&str, Spoil); 7] = [
         ("state 0 is written twice", |batch| batch.state_slots[1] = 0),
         ("state 3 is written twice", |batch| batch.state_saves[0] = 3),
         ("state 3 is read by one row and written by another", |batch| batch.state_sources[0] = 3),
