@@ -3,6 +3,8 @@
 //! The grammar is in `llguidance`'s dialect of Lark, for [`Structure::Lark`](crate::structure::Structure). Markers that are tokens of the model
 //! are matched as tokens, and nowhere as text: what a parser would take for the begin of a call can be written as that alone.
 
+mod gemma;
+
 use super::region::Untyped;
 use super::tools::{ParallelCalls, Tool, ToolChoice, ToolSchemas, ToolUse};
 use super::typed::{Tools, typed};
@@ -336,6 +338,7 @@ impl Lark<'_> {
             let written = match arguments {
                 Arguments::Json => json_arguments(tool, is_held).map(|schema| format!("%json {schema}")),
                 Arguments::Tags { .. } => self.tags(index, tool, is_held),
+                Arguments::Gemma => self.gemma(index, tool, is_held),
             };
             let written = written.map_err(|reason| Error::Json {
                 what: "tools",

@@ -30,6 +30,8 @@ pub(super) struct Writing {
 pub(super) enum Arguments {
     /// As a JSON object.
     Json,
+    /// As an object in Gemma's notation: keys without quotation marks, and strings between `<|"|>`.
+    Gemma,
     /// Each between markers: before a value, after one, and after that. `lead` comes before the marker after a value that is no text.
     Tags { before: &'static str, lead: &'static str, stop: &'static str, after: &'static str },
 }
@@ -45,7 +47,7 @@ pub(super) enum Shape {
     Either,
 }
 
-use Arguments::{Json, Tags};
+use Arguments::{Gemma, Json, Tags};
 use Shape::{Channels, Either, Text};
 
 const THINK: Option<(&str, &str)> = Some(("<think>", "</think>"));
@@ -224,6 +226,16 @@ const ROWS: &[Writing] = &[
         section: ["<|tool_call|>[", ", ", "]"],
         before: object!("name", "arguments"),
         after: "}",
+        ..PLAIN
+    },
+    Writing {
+        format: "gemma4",
+        reasoning: Some(("<|channel>thought\n", "<channel|>")),
+        marker: "<|tool_call>",
+        section: ["", "", ""],
+        before: "<|tool_call>call:%NAME%",
+        arguments: Gemma,
+        after: "<tool_call|>",
         ..PLAIN
     },
     Writing { format: "llama4", also: &["<|python_start|>"], ..LLAMA },

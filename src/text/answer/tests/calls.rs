@@ -56,6 +56,11 @@ const MARKS: &[&str] = &[
     "<|python_start|>",
     "<tool_calls>",
     "</tool_calls>",
+    "<|tool_call>",
+    "<tool_call|>",
+    "<|\"|>",
+    "<|channel>",
+    "<channel|>",
     "<|image|>",
 ];
 
@@ -77,6 +82,7 @@ const TEMPLATES: &[(&str, &str)] = &[
     ("lfm2", "<|tool_call_start|>"),
     ("command", "<|START_ACTION|>"),
     ("granite", "<|tool_call|>"),
+    ("gemma4", "<|tool_call>"),
     ("llama4", "<|python_start|>"),
     ("llama3", "<|python_tag|>"),
     ("smollm3", "<tool_call><code>"),
@@ -337,6 +343,7 @@ fn every_required_call_is_well_formed_and_valid_in_each_format() {
             sum = (sum.0 + whole, sum.1 + calls);
         }
     }
+    println!("{} answers ended, with {} calls", sum.0, sum.1);
     assert!(sum.0 > 0 && sum.1 >= sum.0, "{} answers, {} calls", sum.0, sum.1);
 }
 
@@ -418,7 +425,22 @@ fn what_no_grammar_can_say_is_refused_by_its_name() {
     let object = |argument: Json| with(json!({"type": "object", "properties": {"a": argument}}));
     for (template, tools, wanted) in [
         ("", with(json!({})), "\"text\", has no grammar of tool calls"),
-        ("<|tool_call>", with(json!({})), "\"gemma4\", has no grammar of tool calls"),
+        ("<|tool_call>", with(json!({"type": "array"})), "f: the parameters must have the type \"object\""),
+        ("<|tool_call>", with(json!({"anyOf": []})), "f: \"anyOf\" cannot be held in Gemma's notation"),
+        ("<|tool_call>", object(json!({"type": "string", "pattern": "a"})), "f: \"a\": \"pattern\" cannot be held"),
+        ("<|tool_call>", object(json!({"enum": []})), "f: \"a\": a value has no possible value"),
+        ("<|tool_call>", object(json!({"const": "<|\"|>"})), "cannot be written"),
+        ("<|tool_call>", object(json!({"$ref": "#/properties/a"})), "references lead to each other"),
+        (
+            "<|tool_call>",
+            with(json!({"properties": {"a b": {"type": "string"}}})),
+            "f: the name \"a b\" cannot be written",
+        ),
+        (
+            "<|tool_call>",
+            object(json!({"type": "array", "items": {"$ref": "#/properties/a"}})),
+            "schemas are within each other",
+        ),
         ("<tool_call>", with(json!({"type": "array"})), "f: the parameters must have the type \"object\""),
         ("<function=", with(json!({"anyOf": []})), "f: \"anyOf\" of the parameters"),
         (
@@ -445,7 +467,7 @@ fn what_no_grammar_can_say_is_refused_by_its_name() {
 #[test]
 fn a_loose_schema_leaves_any_arguments() {
     let model = Model::new(MARKS);
-    for template in ["<tool_call>", "<function=", "<arg_key>"] {
+    for template in ["<tool_call>", "<function=", "<arg_key>", "<|tool_call>"] {
         let format = Format::of_chat_template(template);
         let list = ToolList::parse(r#"[{"name": "f", "parameters": {"not": {}}}]"#).expect("tools");
         let asked =
