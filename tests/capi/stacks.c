@@ -104,7 +104,7 @@ static nvllm_status save(void) {
 }
 static nvllm_status restore(void) { return nvllm_restore_prefix(engine, saved, saved_bytes, NULL, &error); }
 static nvllm_status statistics(void) {
-  char metrics[16384];
+  static char metrics[16384];
   size_t needed;
   nvllm_stats stats = {.struct_size = sizeof stats};
   nvllm_status status = nvllm_get_stats(engine, &stats, &error);
