@@ -343,7 +343,6 @@ fn every_required_call_is_well_formed_and_valid_in_each_format() {
             sum = (sum.0 + whole, sum.1 + calls);
         }
     }
-    println!("{} answers ended, with {} calls", sum.0, sum.1);
     assert!(sum.0 > 0 && sum.1 >= sum.0, "{} answers, {} calls", sum.0, sum.1);
 }
 
