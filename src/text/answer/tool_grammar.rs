@@ -147,13 +147,18 @@ impl Lark<'_> {
         writeln!(self.rules, "{name}: {body}").expect("a string");
     }
 
-    /// A text as a sequence of tokens and strings.
+    /// A text as a sequence of tokens and strings, with numbers where it says so.
     fn written(&self, text: &str) -> String {
+        self.spelled(text, with_index)
+    }
+
+    /// The same, where `spell` writes what is no token.
+    fn spelled(&self, text: &str, spell: fn(&str) -> String) -> String {
         let mut out = Vec::new();
         for piece in self.marks.pieces(text) {
             out.push(match piece {
                 Piece::Mark(token) => format!("<[{token}]>"),
-                Piece::Text(text) => with_index(&text),
+                Piece::Text(text) => spell(&text),
             });
         }
         out.join(" ")

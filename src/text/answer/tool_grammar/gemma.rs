@@ -1,6 +1,6 @@
 //! A JSON schema as a grammar of values in Gemma 4's notation: keys without quotation marks, strings between `<|"|>`, and else JSON.
 
-use super::{ANNOTATIONS, Lark, followed, guided_schema, with_index};
+use super::{ANNOTATIONS, Lark, followed, guided_schema, quoted};
 use crate::answer::tools::Tool;
 use serde_json::{Map, Value as Json, json};
 
@@ -136,14 +136,9 @@ impl Lark<'_> {
         if fixed.is_empty() {
             return Err("a value has no possible value".to_string());
         }
-        let written = fixed.iter().map(|value| Ok(self.written_raw(&notation(value)?)));
+        let written = fixed.iter().map(|value| Ok(self.spelled(&notation(value)?, quoted)));
         let written = written.collect::<std::result::Result<Vec<String>, String>>()?;
         self.gemma_rule(values, &written.join(" | "))
-    }
-
-    /// As [`written`](Lark::written), of a text in which nothing stands for a number.
-    fn written_raw(&self, text: &str) -> String {
-        self.written(&text.replace("%INDEX%", "%INDEX %")).replace("%INDEX %", "%INDEX%")
     }
 
     fn gemma_list(&mut self, values: &mut Values, entries: &Map<String, Json>, depth: usize) -> Held {
@@ -198,7 +193,7 @@ impl Lark<'_> {
                 return Err(format!("the name {key:?} cannot be written without quotation marks"));
             }
             let value = self.gemma_value(values, schema, depth + 1).map_err(|reason| format!("{key:?}: {reason}"))?;
-            let entry = format!("{} {value}", with_index(&format!("{key}:")));
+            let entry = format!("{} {value}", quoted(&format!("{key}:")));
             let is_required = required.contains(&key);
             let optional = if is_required { "" } else { "?" };
             let later = self.gemma_rule(values, &format!("(\",\" {entry}){optional} {rest}"))?;
