@@ -2,8 +2,8 @@
 //
 // A lane has COLS columns of 32 rows of the state of a value head in registers, from the first to the last token of a row: the state is read and written
 // once. Longer columns are shared by KEY_DIM / 32 lanes of a warp, whose sums are added in one order. Decode is bound by the traffic of states: four columns
-// a lane read whole lines of 128 bytes. Prompts are bound by the time from one token to the next, and many of them by arithmetic, 4 KEY_DIM operations a
-// token and column: two columns a lane, so that more warps run.
+// per lane read whole lines of 128 bytes. Prompts are bound by the time from one token to the next, and many of them by arithmetic, 4 KEY_DIM operations
+// per token and column: two columns per lane, so that more warps run.
 // Each token depends on the one before it, in one order whatever the batch, the chunks of a prompt and COLS, so that these change no bit. While a token is
 // computed, the keys and queries of the next one are normalized, and the two after that are on their way.
 #include "common/dependent_launch.cuh"

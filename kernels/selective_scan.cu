@@ -1,8 +1,8 @@
 // The selective scan of Mamba-2. Contract: src/compute/ops/selective_scan.rs. Reference: src/compute/cpu/selective_scan.rs.
 //
 // A warp has 32 / SPLIT columns of the state of a head in registers, from the first to the last token of a row: the state is read and written once. SPLIT
-// lanes share a column, each with a part of its rows. Decode is bound by that traffic. A prompt is bound by arithmetic: 2 state_dim products a token and
-// column. Each token depends on the one before it, in one order whatever the batch and the chunks of a prompt, so that these change no bit. While a token is
+// lanes share a column, each with a part of its rows. Decode is bound by that traffic. A prompt is bound by arithmetic: 2 state_dim products per
+// token and column. Each token depends on the one before it, in one order whatever the batch and the chunks of a prompt, so that these change no bit. While a token is
 // computed, the next ones are on their way.
 #include "common/dependent_launch.cuh"
 #include "common/numbers.cuh"

@@ -3,10 +3,11 @@
 //! It keeps no keys and values: what it knows of earlier tokens is its region of the recurrent state, first the inputs of the convolution, then the
 //! matrices of the rule.
 
+use super::{distinct, recurrent_layers};
 use crate::linear::{Inputs, Linear, Projection};
 use crate::names::DeltaInputNames;
 use crate::shard::{Back, HeadShares, Sharding, columns_of};
-use crate::spec::{Bias, DecoderSpec, GatedDelta as Spec, Mixer, Recurrent};
+use crate::spec::{Bias, DecoderSpec, GatedDelta as Spec, Recurrent};
 use crate::weights::Weights;
 use base::error::Result;
 use compute::ops;
@@ -67,15 +68,11 @@ pub fn state_numbers(spec: &Spec, sharding: &Sharding) -> usize {
 impl<B: Backend> DeltaScratch<B> {
     /// For passes of at most `tokens` tokens.
     pub fn new(backend: &B, spec: &DecoderSpec, sharding: &Sharding, tokens: usize) -> Result<DeltaScratch<B>> {
-        let mut shapes: Vec<DeltaHeads> = Vec::new();
-        for layer in &spec.layers {
-            if let Mixer::Recurrent(Recurrent::GatedDelta(delta)) = &layer.mixer
-                && !shapes.contains(&delta.heads)
-            {
-                shapes.push(delta.heads);
-            }
-        }
-        let scratch = shapes.into_iter().map(|shape| ShapeScratch::new(backend, shape, sharding, tokens));
+        let shapes = recurrent_layers(spec).filter_map(|layer| match layer {
+            Recurrent::GatedDelta(delta) => Some(delta.heads),
+            _ => None,
+        });
+        let scratch = distinct(shapes).into_iter().map(|shape| ShapeScratch::new(backend, shape, sharding, tokens));
         scratch.collect::<Result<_>>().map(DeltaScratch)
     }
 

@@ -6,13 +6,15 @@ mod state_space;
 
 use crate::linear::Linear;
 use crate::shard::Sharding;
-use crate::spec::{self, DecoderSpec};
+use crate::spec::{self, DecoderSpec, Mixer};
 use crate::weights::Weights;
 use base::error::Result;
-use compute::{Backend, Tensor};
+use compute::ops;
+use compute::{Backend, Part, Tensor};
 use gated_delta::{DeltaScratch, GatedDelta};
 use short_conv::{ConvScratch, ShortConv};
 use state_space::{ScanScratch, StateSpace};
+use std::ops::Range;
 
 /// A layer with a recurrent state, as far as this rank computes it.
 pub enum Recurrent<B: Backend> {
@@ -37,6 +39,41 @@ pub fn state_numbers(spec: &spec::Recurrent, sharding: &Sharding, hidden: usize)
         spec::Recurrent::GatedDelta(delta) => gated_delta::state_numbers(delta, sharding),
         spec::Recurrent::ShortConv(conv) => short_conv::state_numbers(conv, sharding, hidden),
         spec::Recurrent::StateSpace(scan) => state_space::state_numbers(scan, sharding),
+    }
+}
+
+/// The recurrent layers of a decoder.
+fn recurrent_layers(spec: &DecoderSpec) -> impl Iterator<Item = &spec::Recurrent> {
+    spec.layers.iter().filter_map(|layer| match &layer.mixer {
+        Mixer::Recurrent(recurrent) => Some(recurrent),
+        Mixer::Attention(_) => None,
+    })
+}
+
+/// Each of some sizes once, in the order in which layers first have them.
+fn distinct<T: PartialEq>(sizes: impl Iterator<Item = T>) -> Vec<T> {
+    let mut distinct = Vec::new();
+    for size in sizes {
+        if !distinct.contains(&size) {
+            distinct.push(size);
+        }
+    }
+    distinct
+}
+
+/// What a projection back reads: the columns `own` of this rank, or `all` of every rank, which have the columns `shares`.
+fn gathered<'a, B: Backend>(
+    backend: &mut B,
+    own: &'a Tensor<B::Storage>,
+    all: &'a mut Option<Tensor<B::Storage>>,
+    shares: &[Range<usize>],
+) -> &'a Tensor<B::Storage> {
+    match all {
+        Some(all) => {
+            ops::join_columns(backend, all, Some(Part { x: own, first: 0 }), shares);
+            all
+        }
+        None => own,
     }
 }
 

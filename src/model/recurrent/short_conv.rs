@@ -1,12 +1,13 @@
 //! The gated short convolution of a layer: `out(c * conv(b * x))`, where `b`, `c` and `x` are projections of the stream.
 
+use super::{gathered, recurrent_layers};
 use crate::linear::{Inputs, Linear, Projection};
 use crate::shard::{Back, Sharding};
-use crate::spec::{DecoderSpec, GatedShortConv as Spec, Mixer, Recurrent};
+use crate::spec::{DecoderSpec, GatedShortConv as Spec, Recurrent};
 use crate::weights::Weights;
 use base::error::Result;
 use compute::ops;
-use compute::{Backend, Part, ShortConv as Conv, Tensor};
+use compute::{Backend, ShortConv as Conv, Tensor};
 use std::ops::Range;
 
 /// The gated short convolution of one layer, as far as this rank computes it: some of the columns.
@@ -43,8 +44,7 @@ pub fn state_numbers(spec: &Spec, sharding: &Sharding, hidden: usize) -> usize {
 impl<B: Backend> ConvScratch<B> {
     /// For passes of at most `tokens` tokens.
     pub fn new(backend: &B, spec: &DecoderSpec, sharding: &Sharding, tokens: usize) -> Result<ConvScratch<B>> {
-        let is_conv = |mixer: &Mixer| matches!(mixer, Mixer::Recurrent(Recurrent::ShortConv(_)));
-        if !spec.layers.iter().any(|layer| is_conv(&layer.mixer)) {
+        if !recurrent_layers(spec).any(|layer| matches!(layer, Recurrent::ShortConv(_))) {
             return Ok(ConvScratch(None));
         }
         let own = sharding.own_width(spec.hidden).len();
@@ -119,12 +119,6 @@ impl<B: Backend> ShortConv<B> {
         let Scratch { projected, mixed, all_mixed, shares } = scratch.0.as_mut().expect("a layer of the spec");
         self.input.forward(backend, projected, x);
         ops::causal_conv(backend, mixed, projected, &self.weight, self.conv, (states, self.at), device_batch);
-        match all_mixed {
-            Some(all) => {
-                ops::join_columns(backend, all, Some(Part { x: mixed, first: 0 }), shares);
-                all
-            }
-            None => mixed,
-        }
+        gathered(backend, mixed, all_mixed, shares)
     }
 }

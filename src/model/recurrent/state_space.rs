@@ -1,12 +1,13 @@
 //! Mamba-2 in a layer: a projection, a short convolution over `x`, `B` and `C`, the selective scan, a gate and a norm of each group, and the way out.
 
+use super::{distinct, gathered, recurrent_layers};
 use crate::linear::{Inputs, Linear, Projection};
 use crate::shard::{Back, Sharding, columns_of};
-use crate::spec::{DecoderSpec, Mixer, Recurrent, StateSpace as Spec};
+use crate::spec::{DecoderSpec, Recurrent, StateSpace as Spec};
 use crate::weights::Weights;
 use base::error::Result;
 use compute::ops;
-use compute::{Backend, GateOrder, HeadGate, Part, ScanHeads, ScanInputs, ShortConv, Tensor};
+use compute::{Backend, GateOrder, HeadGate, ScanHeads, ScanInputs, ShortConv, Tensor};
 use std::ops::Range;
 
 /// The selective scan of one layer, as far as this rank computes it: whole groups of heads.
@@ -62,15 +63,11 @@ pub fn state_numbers(spec: &Spec, sharding: &Sharding) -> usize {
 impl<B: Backend> ScanScratch<B> {
     /// For passes of at most `tokens` tokens.
     pub fn new(backend: &B, spec: &DecoderSpec, sharding: &Sharding, tokens: usize) -> Result<ScanScratch<B>> {
-        let mut shapes: Vec<ScanHeads> = Vec::new();
-        for layer in &spec.layers {
-            if let Mixer::Recurrent(Recurrent::StateSpace(scan)) = &layer.mixer
-                && !shapes.contains(&scan.heads)
-            {
-                shapes.push(scan.heads);
-            }
-        }
-        let scratch = shapes.into_iter().map(|shape| ShapeScratch::new(backend, shape, sharding, tokens));
+        let shapes = recurrent_layers(spec).filter_map(|layer| match layer {
+            Recurrent::StateSpace(scan) => Some(scan.heads),
+            _ => None,
+        });
+        let scratch = distinct(shapes).into_iter().map(|shape| ShapeScratch::new(backend, shape, sharding, tokens));
         scratch.collect::<Result<_>>().map(ScanScratch)
     }
 
@@ -189,12 +186,6 @@ impl<B: Backend> StateSpace<B> {
             eps: self.eps,
         };
         ops::gated_norm(backend, read, gate);
-        match all_read {
-            Some(all) => {
-                ops::join_columns(backend, all, Some(Part { x: read, first: 0 }), shares);
-                all
-            }
-            None => read,
-        }
+        gathered(backend, read, all_read, shares)
     }
 }
