@@ -54,7 +54,7 @@ impl Runner for IdleRunner {
 }
 
 fn engine(rows: usize) -> Engine {
-    let limits = BatchLimits { tokens: 8192, rows, model_len: 40960, block_size: 16 };
+    let limits = BatchLimits { tokens: 8192, rows, model_len: 40960, block_size: 16, ..BatchLimits::NONE };
     let info = ModelInfo {
         states: StateInfo::default(),
         num_ranks: 1,

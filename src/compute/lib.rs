@@ -34,7 +34,7 @@ pub use attention_spec::{AttentionSpec, HeadRows};
 pub use device::{Defaults, DeviceMemory};
 pub use host_matrix::HostMatrix;
 pub use host_vector::HostVector;
-pub use kv_shape::{KvCacheDtype, KvFormat, KvHeads, KvLayout, KvShape};
+pub use kv_shape::{KvCacheDtype, KvFormat, KvGroups, KvHeads, KvLayout, KvPlace, KvShape, Windowed};
 pub use layer_input::LayerInput;
 pub use norm::{AddNorm, NextNorm, NormKind, NormWeights};
 pub use part::Part;
@@ -305,7 +305,7 @@ pub trait Backend: Send {
         qkv: &mut Tensor<Self::Storage>,
         transform: QkNormRope<Self::Vector, Tensor<Self::Storage>>,
         cache: &mut Self::KvCache,
-        layer: usize,
+        place: KvPlace,
         device_batch: &Self::DeviceBatch,
     );
     /// See [`ops::attention`](crate::ops::attention).
@@ -315,7 +315,7 @@ pub trait Backend: Send {
         out: &mut Tensor<Self::Storage>,
         qkv: &Tensor<Self::Storage>,
         cache: &Self::KvCache,
-        layer: usize,
+        place: KvPlace,
         device_batch: &Self::DeviceBatch,
     );
     /// See [`ops::rope_and_attention`](crate::ops::rope_and_attention).
@@ -325,7 +325,7 @@ pub trait Backend: Send {
         heads: HeadRows<Tensor<Self::Storage>>,
         transform: QkNormRope<Self::Vector, Tensor<Self::Storage>>,
         cache: &mut Self::KvCache,
-        layer: usize,
+        place: KvPlace,
         device_batch: &Self::DeviceBatch,
     );
     /// See [`ops::activate_mul`](crate::ops::activate_mul).

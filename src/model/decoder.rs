@@ -86,7 +86,7 @@ impl<B: Backend> Decoder<B> {
         let embedding_norm = spec.embedding_norm.as_ref();
         let embedding_norm =
             embedding_norm.map(|norm| Norm::load(backend, norm, weights, "", spec.hidden)).transpose()?;
-        let mut places = Places::new(spec);
+        let mut places = Places::new(spec, limits.model_len);
         let load = |(index, layer)| Layer::load(backend, layer, &sharding, weights, &mut places, [index, spec.hidden]);
         let layers: Result<Vec<_>> = spec.layers.iter().enumerate().map(load).collect();
         let final_norm = Norm::load(backend, &spec.final_norm, weights, names.final_norm, spec.hidden)?;

@@ -8,8 +8,9 @@ use crate::fields::{POSITIVE, is_positive};
 use crate::rope::Rope;
 pub use crate::rope::Temperature;
 use base::error::{Error, Result};
+use compute::batch::BatchLimits;
 pub use compute::{Activation, NormKind, NormOrder};
-use compute::{AttentionSpec, KvFormat, KvHeads, KvLayout, ValueOrder};
+use compute::{AttentionSpec, KvFormat, KvGroups, KvHeads, KvLayout, ValueOrder};
 pub use recurrent::{GatedDelta, GatedShortConv, Recurrent, StateSpace};
 
 mod recurrent;
@@ -399,10 +400,22 @@ impl DecoderSpec {
         self.layers.iter().map(|layer| layer.parameters(self.hidden)).max().unwrap_or(0)
     }
 
-    /// The KV cache that this model needs.
-    pub fn kv_layout(&self, block_size: usize, format: KvFormat) -> KvLayout {
+    /// The heads that each KV layer stores.
+    fn kv_heads(&self) -> Vec<KvHeads> {
         let heads = |&SelfAttention { kv_heads, head_dim, .. }: &SelfAttention| KvHeads { kv_heads, head_dim };
-        KvLayout { layers: self.attentions().map(heads).collect(), block_size, format }
+        self.attentions().map(heads).collect()
+    }
+
+    /// Where each KV layer is, for sequences of up to `model_len` tokens.
+    pub fn kv_groups(&self, model_len: usize) -> KvGroups {
+        KvGroups::new(&self.kv_heads(), &self.windows().collect::<Vec<_>>(), model_len)
+    }
+
+    /// The KV cache that this model needs in passes within `limits`.
+    pub fn kv_layout(&self, limits: &BatchLimits, format: KvFormat) -> KvLayout {
+        let mut layers = self.kv_heads();
+        layers.truncate(self.kv_groups(limits.model_len).layers);
+        KvLayout { layers, block_size: limits.block_size, format }
     }
 }
 

@@ -6,6 +6,7 @@ use crate::random_requests;
 
 use base::TokenId;
 use base::error::Error;
+use compute::Windowed;
 use compute::batch::BatchLimits;
 use engine::logprobs::Logprobs;
 use engine::options::PrefixCache;
@@ -27,8 +28,8 @@ fn limits() -> EngineLimits {
 }
 
 fn shape(tokens: usize, rows: usize, model_len: usize, blocks: usize) -> Shape {
-    let limits = BatchLimits { tokens, rows, model_len, block_size: 4 };
-    Shape { limits, blocks, vocab: VOCAB, stages: 3, depth: 1, window: None, states: None }
+    let limits = BatchLimits { tokens, rows, model_len, block_size: 4, ..BatchLimits::NONE };
+    Shape { limits, blocks, vocab: VOCAB, stages: 3, depth: 1, window: None, states: None, windowed: None }
 }
 
 fn engine() -> Engine {
@@ -87,25 +88,34 @@ fn worlds() -> impl Strategy<Value = World> {
     let limits = (1..24usize, 1..7usize, 6..56usize, 1..5usize);
     // Checkpoints besides the states of the rows, and tokens between them. A model with recurrent state has no window.
     let state = prop::option::weighted(0.5, (0..6usize, 1..20usize));
-    let runner = (1..4usize, 1..3usize, prop::option::weighted(0.4, 2..12usize), state);
+    // Tables of layers with a window, and that window.
+    let windowed = prop::option::weighted(0.5, (1..4usize, 1..12usize));
+    let runner = (1..4usize, 1..3usize, prop::option::weighted(0.4, 2..12usize), windowed, state);
     let cache = prop::sample::select(vec![PrefixCache::On, PrefixCache::On, PrefixCache::Off]);
     (limits, 2..24usize, runner, cache, prop::option::weighted(0.2, 1..5usize), actions()).prop_map(
         |(
             (tokens, rows, model_len, block_size),
             blocks,
-            (stages, depth, window, state),
+            (stages, depth, window, windowed, state),
             prefix_cache,
             max_queue,
             actions,
         )| {
             World {
                 shape: Shape {
-                    limits: BatchLimits { tokens, rows, model_len, block_size },
-                    blocks,
+                    limits: BatchLimits {
+                        tokens,
+                        rows,
+                        model_len,
+                        block_size,
+                        window_tables: windowed.map_or(0, |(tables, _)| tables),
+                    },
+                    blocks: blocks * windowed.map_or(1, |(tables, _)| 1 + tables),
                     vocab: VOCAB,
                     stages,
                     depth,
-                    window: window.filter(|_| state.is_none()),
+                    window: window.filter(|_| state.is_none() && windowed.is_none()),
+                    windowed: windowed.map(|(tables, window)| Windowed { tables, window }),
                     states: state.map(|(checkpoints, interval)| (rows + checkpoints, interval)),
                 },
                 prefix_cache,

@@ -62,8 +62,8 @@ pub use team::{Member, Team};
 
 use super::{
     Activation, AddNorm, AttentionSpec, Backend, Defaults, DeltaHeads, DeltaInputs, DeviceMemory, HeadGate, HeadRows,
-    HostMatrix, HostVector, KvLayout, LayerInput, NextNorm, NormWeights, Part, QkNormRope, Recording, ScanHeads,
-    ScanInputs, ShortConv, StateShape,
+    HostMatrix, HostVector, KvLayout, KvPlace, LayerInput, NextNorm, NormWeights, Part, QkNormRope, Recording,
+    ScanHeads, ScanInputs, ShortConv, StateShape,
 };
 use crate::batch::{Batch, BatchLimits, BlockId, MAX_LOGPROBS, Sampled, StateSlot};
 use base::TokenId;
@@ -389,7 +389,9 @@ impl Backend for Cpu {
 
     fn commit_blocks(&mut self, cache: &mut KvCache, batch: &Batch) -> Result<()> {
         let size = cache.layout().block_size as u32;
-        cache.commit(batch.slots.iter().map(|slot| slot / size).chain(batch.copies.iter().map(|copy| copy.to)))
+        let windowed = batch.window_tables.iter().flat_map(|table| &table.slots);
+        let written = batch.slots.iter().chain(windowed).map(|slot| slot / size);
+        cache.commit(written.chain(batch.copies.iter().map(|copy| copy.to)))
     }
 
     fn release_blocks(&mut self, cache: &mut KvCache, unused: &[bool]) -> Result<u64> {
@@ -455,10 +457,10 @@ impl Backend for Cpu {
         qkv: &mut Tensor,
         transform: QkNormRope<Box<[f32]>, Tensor>,
         cache: &mut KvCache,
-        layer: usize,
+        place: KvPlace,
         device_batch: &DeviceBatch,
     ) {
-        rope_and_cache::run(self, spec, qkv, transform, cache, layer, device_batch);
+        rope_and_cache::run(self, spec, qkv, transform, cache, place, device_batch);
     }
 
     fn attention(
@@ -467,10 +469,10 @@ impl Backend for Cpu {
         out: &mut Tensor,
         qkv: &Tensor,
         cache: &KvCache,
-        layer: usize,
+        place: KvPlace,
         device_batch: &DeviceBatch,
     ) {
-        attention::run(self, spec, out, qkv, cache, layer, device_batch);
+        attention::run(self, spec, out, qkv, cache, place, device_batch);
     }
 
     fn rope_and_attention(
@@ -479,10 +481,10 @@ impl Backend for Cpu {
         heads: HeadRows<Tensor>,
         transform: QkNormRope<Box<[f32]>, Tensor>,
         cache: &mut KvCache,
-        layer: usize,
+        place: KvPlace,
         device_batch: &DeviceBatch,
     ) {
-        rope_and_attention::run(self, spec, heads, transform, cache, layer, device_batch);
+        rope_and_attention::run(self, spec, heads, transform, cache, place, device_batch);
     }
 
     fn activate_mul(&mut self, out: &mut Tensor, gate_up: &Tensor, activation: Activation) {

@@ -96,8 +96,8 @@ pub use team::Team;
 
 use super::{
     Activation, AddNorm, AttentionSpec, Backend, Defaults, DeltaHeads, DeltaInputs, DeviceMemory, HeadGate, HeadRows,
-    HostMatrix, HostVector, KvLayout, LayerInput, NextNorm, NormWeights, Part, QkNormRope, Recording, ScanHeads,
-    ScanInputs, SharedPrefixes, ShortConv, StateShape,
+    HostMatrix, HostVector, KvLayout, KvPlace, LayerInput, NextNorm, NormWeights, Part, QkNormRope, Recording,
+    ScanHeads, ScanInputs, SharedPrefixes, ShortConv, StateShape,
 };
 use crate::batch::{Batch, BatchLimits, BlockId, Sampled, StateSlot};
 use base::error::{Error, Result};
@@ -533,7 +533,7 @@ impl Backend for Cuda {
         qkv: &mut Tensor,
         transform: QkNormRope<Vector, Tensor>,
         cache: &mut KvCache,
-        layer: usize,
+        place: KvPlace,
         device_batch: &DeviceBatch,
     ) {
         let result = self.kernels.rope_and_cache.run(
@@ -541,7 +541,7 @@ impl Backend for Cuda {
             spec,
             qkv,
             transform,
-            cache.blocks.layer(layer),
+            cache.blocks.layer(place),
             device_batch,
         );
         self.remember(result);
@@ -553,10 +553,10 @@ impl Backend for Cuda {
         out: &mut Tensor,
         qkv: &Tensor,
         cache: &KvCache,
-        layer: usize,
+        place: KvPlace,
         device_batch: &DeviceBatch,
     ) {
-        let (heads, at) = (attention::Heads { out, qkv, raw: None }, cache.blocks.layer(layer));
+        let (heads, at) = (attention::Heads { out, qkv, raw: None }, cache.blocks.layer(place));
         let result = cache.attention[at.kind].run(&self.device, spec, heads, at, device_batch);
         self.remember(result);
     }
@@ -567,10 +567,10 @@ impl Backend for Cuda {
         heads: HeadRows<Tensor>,
         transform: QkNormRope<Vector, Tensor>,
         cache: &mut KvCache,
-        layer: usize,
+        place: KvPlace,
         device_batch: &DeviceBatch,
     ) {
-        let at = cache.blocks.layer(layer);
+        let at = cache.blocks.layer(place);
         let attention = &cache.attention[at.kind];
         // Kernels that prepare heads themselves store keys and values.
         let has_keys = heads.qkv.cols() > heads.out.cols();
@@ -585,8 +585,8 @@ impl Backend for Cuda {
                 self.remember(result);
             }
             _ => {
-                self.rope_and_cache(spec, heads.qkv, transform, cache, layer, device_batch);
-                self.attention(spec, heads.out, heads.qkv, cache, layer, device_batch);
+                self.rope_and_cache(spec, heads.qkv, transform, cache, place, device_batch);
+                self.attention(spec, heads.out, heads.qkv, cache, place, device_batch);
             }
         }
     }

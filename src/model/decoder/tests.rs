@@ -49,7 +49,7 @@ fn weights(names: &'static Names) -> Weights {
 
 /// Logits of one token at the beginning of a sequence.
 fn logits(spec: &DecoderSpec, names: &'static Names, isa: Isa) -> Vec<f64> {
-    let limits = BatchLimits { tokens: 1, rows: 1, model_len: 16, block_size: 16 };
+    let limits = BatchLimits { tokens: 1, rows: 1, model_len: 16, block_size: 16, ..BatchLimits::NONE };
     let mut cpu = Cpu::new(1, isa);
     let sharding = Sharding::new(spec, 0, 1, Sums::Gathered).unwrap();
     let mut decoder = Decoder::load(&cpu, spec, sharding, &mut weights(names), &limits, 16).unwrap();
