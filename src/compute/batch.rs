@@ -280,13 +280,21 @@ pub struct BatchLimits {
     pub model_len: usize,
     /// Tokens of a KV block.
     pub block_size: usize,
+    /// Tokens that may be asked for besides one per row: those of prompts whose log-probabilities are wanted.
+    pub extra_samples: usize,
     /// Block tables besides the first: see [`KvGroups`](crate::KvGroups).
     pub window_tables: usize,
 }
 
 impl BatchLimits {
     /// No work at all: what limits that name some fields have in the others.
-    pub const NONE: BatchLimits = BatchLimits { tokens: 0, rows: 0, model_len: 0, block_size: 0, window_tables: 0 };
+    pub const NONE: BatchLimits =
+        BatchLimits { tokens: 0, rows: 0, model_len: 0, block_size: 0, extra_samples: 0, window_tables: 0 };
+
+    /// Tokens that are asked for.
+    pub fn samples(&self) -> usize {
+        self.rows + self.extra_samples
+    }
 
     /// Blocks that the longest sequence needs.
     pub fn table_width(&self) -> usize {
@@ -331,8 +339,8 @@ impl Batch {
                 }
                 tables
             },
-            sampled_tokens: of(limits.rows)?,
-            sampling: of(limits.rows)?,
+            sampled_tokens: of(limits.samples())?,
+            sampling: of(limits.samples())?,
             adjustments: Vec::new(),
             masks: Vec::new(),
             pooled_tokens: of(limits.pooled_rows())?,

@@ -355,7 +355,7 @@ impl Scheduler {
         self.schedule_decoding(memory, &mut room)?;
         let decoding = self.limits.tokens - room.tokens;
         room.tokens = room.tokens.min(token_budget.saturating_sub(decoding).max(1));
-        room.samples = self.limits.rows - self.running.len();
+        room.samples = self.limits.samples() - self.running.len();
         let mut has_blocks = true;
         for index in 0..self.running.len() {
             // None overtakes one that gets fewer blocks of window tables than it wants.

@@ -65,7 +65,7 @@ impl Checkpoint {
 
     /// What processes that compute this model together must have in common, besides their device.
     pub fn facts(&self, processes: usize, ranks: usize) -> Facts {
-        let BatchLimits { tokens, rows, model_len, block_size, window_tables: _ } = self.limits;
+        let BatchLimits { tokens, rows, model_len, block_size, .. } = self.limits;
         Facts::default()
             .with("library version", env!("CARGO_PKG_VERSION"))
             .with("protocol", PROTOCOL)

@@ -17,6 +17,10 @@ use std::path::{Path, PathBuf};
 /// Device memory that is left alone besides what was measured: a driver takes some for each kernel when it first runs.
 pub const SPARE_BYTES: u64 = 128 << 20;
 
+/// Tokens of prompts whose log-probabilities a pass computes, besides one for each sequence: enough that a long prompt reads the weights rarely, and few enough that
+/// the memory for their logits does not matter.
+const SCORED_TOKENS: usize = 64;
+
 /// The largest batch, from what was asked for and a model of `max_positions`.
 pub fn batch_limits(config: &EngineOptions, max_positions: usize, defaults: &Defaults) -> Result<BatchLimits> {
     let block_size = config.kv_block_size.unwrap_or(defaults.block_size);
@@ -38,7 +42,8 @@ pub fn batch_limits(config: &EngineOptions, max_positions: usize, defaults: &Def
     check("max_num_seqs", rows, RUNNING_SEQUENCES, "a number of sequences from 1 to 65536")?;
     check("max_num_seqs", rows, tokens, "at most max_batched_tokens")?;
 
-    let limits = BatchLimits { tokens, rows, model_len, block_size, ..BatchLimits::NONE };
+    let extra_samples = SCORED_TOKENS.min(tokens - rows);
+    let limits = BatchLimits { tokens, rows, model_len, block_size, extra_samples, ..BatchLimits::NONE };
     match limits.table_width().checked_mul(rows) {
         Some(0..=BLOCK_TABLE_ENTRIES) => Ok(limits),
         entries => Err(Error::OutOfMemory {

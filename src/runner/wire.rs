@@ -49,7 +49,7 @@ impl BatchBounds {
             ("tokens", tokens),
             ("rows", rows),
             ("entries of a block table", self.limits.table_width()),
-            ("samples", rows),
+            ("samples", self.limits.samples()),
             ("adjustments", rows.saturating_mul(self.vocab_size)),
             ("words of masks", rows.saturating_mul(self.mask_words())),
             ("pooled rows", self.limits.pooled_rows()),
@@ -88,8 +88,8 @@ fn bytes_of(lengths: &[usize; LENGTHS]) -> usize {
 pub fn bytes_of_plain(limits: &BatchLimits) -> usize {
     let BatchLimits { tokens, rows, window_tables, .. } = *limits;
     let copies = rows * (1 + window_tables);
-    let pooled = limits.pooled_rows();
-    bytes_of(&[tokens, rows, limits.table_width(), rows, 0, 0, pooled, copies, rows, rows, window_tables])
+    let (samples, pooled) = (limits.samples(), limits.pooled_rows());
+    bytes_of(&[tokens, rows, limits.table_width(), samples, 0, 0, pooled, copies, rows, rows, window_tables])
 }
 
 /// Appends `batch` to `to`, which allocates nothing once it has held a batch as large.
@@ -268,7 +268,7 @@ impl BatchDecoder {
     /// Checks the rows, their positions and the blocks that they read.
     fn check_rows(&self, batch: &Batch) -> Result<(), Refused> {
         let BatchBounds { num_blocks, vocab_size, depth, limits, .. } = self.bounds;
-        let samples = if depth > 1 { limits.rows } else { 0 };
+        let samples = if depth > 1 { limits.samples() } else { 0 };
         let is_token = |token: u32| match token & FROM_PREVIOUS {
             0 => (token as usize) < vocab_size,
             _ => ((token & !FROM_PREVIOUS) as usize) < samples,
@@ -368,8 +368,9 @@ impl BatchDecoder {
         let BatchBounds { vocab_size, limits, depth, .. } = self.bounds;
         let in_mask = |mask: u32| (mask as usize).checked_add(self.bounds.mask_words());
         let is_mask = sampling.mask == NO_MASK || in_mask(sampling.mask).is_some_and(|end| end <= batch.masks.len());
-        let is_awaited =
-            |token: u32| depth > 1 && token & FROM_PREVIOUS != 0 && ((token & !FROM_PREVIOUS) as usize) < limits.rows;
+        let is_awaited = |token: u32| {
+            depth > 1 && token & FROM_PREVIOUS != 0 && ((token & !FROM_PREVIOUS) as usize) < limits.samples()
+        };
         let penalties = [sampling.presence_penalty, sampling.frequency_penalty];
         let adjusted = sampling.adjusted();
         for (what, holds) in [

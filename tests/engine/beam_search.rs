@@ -240,7 +240,7 @@ struct World {
 }
 
 fn worlds() -> impl Strategy<Value = World> {
-    let limits = (1..24usize, 1..7usize, 12..40usize, 1..5usize);
+    let limits = (1..24usize, 1..7usize, 12..40usize, 1..5usize, 0..4usize);
     let state = prop::option::weighted(0.5, (0..6usize, 1..20usize));
     let runner = (1..3usize, 1..3usize, 3..30usize, prop::option::weighted(0.4, 2..12usize), state);
     let windowed = prop::option::weighted(0.5, (1..4usize, 1..12usize));
@@ -249,7 +249,7 @@ fn worlds() -> impl Strategy<Value = World> {
     let requests = prop::collection::vec(requests(), 1..6);
     (limits, runner, windowed, cache, budget, requests).prop_map(
         |(
-            (tokens, rows, model_len, block_size),
+            (tokens, rows, model_len, block_size, extra_samples),
             (stages, depth, blocks, window, state),
             windowed,
             prefix_cache,
@@ -263,6 +263,7 @@ fn worlds() -> impl Strategy<Value = World> {
                         rows,
                         model_len,
                         block_size,
+                        extra_samples,
                         window_tables: windowed.map_or(0, |(tables, _)| tables),
                     },
                     blocks: blocks * windowed.map_or(1, |(tables, _)| 1 + tables),

@@ -85,7 +85,7 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
 }
 
 fn worlds() -> impl Strategy<Value = World> {
-    let limits = (1..24usize, 1..7usize, 6..56usize, 1..5usize);
+    let limits = (1..24usize, 1..7usize, 6..56usize, 1..5usize, 0..4usize);
     // Checkpoints besides the states of the rows, and tokens between them. A model with recurrent state has no window.
     let state = prop::option::weighted(0.5, (0..6usize, 1..20usize));
     // Tables of layers with a window, and that window.
@@ -94,7 +94,7 @@ fn worlds() -> impl Strategy<Value = World> {
     let cache = prop::sample::select(vec![PrefixCache::On, PrefixCache::On, PrefixCache::Off]);
     (limits, 2..24usize, runner, cache, prop::option::weighted(0.2, 1..5usize), actions()).prop_map(
         |(
-            (tokens, rows, model_len, block_size),
+            (tokens, rows, model_len, block_size, extra_samples),
             blocks,
             (stages, depth, window, windowed, state),
             prefix_cache,
@@ -108,6 +108,7 @@ fn worlds() -> impl Strategy<Value = World> {
                         rows,
                         model_len,
                         block_size,
+                        extra_samples,
                         window_tables: windowed.map_or(0, |(tables, _)| tables),
                     },
                     blocks: blocks * windowed.map_or(1, |(tables, _)| 1 + tables),
@@ -326,6 +327,29 @@ proptest! {
 
 fn greedy(max_tokens: u32) -> SamplingParams {
     SamplingParams { max_tokens: Some(max_tokens), eos: Eos::Ignored, ..SamplingParams::default() }
+}
+
+/// The log-probabilities of a prompt take a sample per token, of which a pass has more than one per sequence.
+#[test]
+fn log_probabilities_of_a_long_prompt_take_few_passes() {
+    let passes = |extra_samples| {
+        let limits =
+            BatchLimits { tokens: 256, rows: 2, model_len: 2100, block_size: 4, extra_samples, ..BatchLimits::NONE };
+        let mut engine = Engine::with_runner(load(Shape { limits, ..shape(256, 2, 2100, 600) }), self::limits());
+        let prompt: Vec<TokenId> = (0..2000).map(|i| 1 + i % 20).collect();
+        let params = SamplingParams { num_prompt_logprobs: 1, ..greedy(1) };
+        engine.handle().add_request(Prompt::Tokens(&prompt), params).unwrap();
+        let (mut passes, mut scored) = (0, 0);
+        while !engine.handle().is_finished() {
+            passes += engine.step(Budget::OnePass).unwrap().passes;
+            while let Some(output) = engine.next_output() {
+                scored += output.prompt_logprobs.len();
+            }
+        }
+        assert_eq!(scored, 1999);
+        passes
+    };
+    assert_eq!((passes(0), passes(64)), (1000, 31));
 }
 
 /// Runs all requests to their end and joins the outputs of each.

@@ -109,12 +109,12 @@ pub fn load_beside(shape: Shape, memory_left: Arc<AtomicUsize>) -> Loaded {
         state_writes: Vec::new(),
         writers: vec![None; blocks],
         table_writers: vec![None; blocks],
-        sampled: Vec::with_capacity(limits.rows),
+        sampled: Vec::with_capacity(limits.samples()),
         hidden: Vec::with_capacity(limits.pooled_rows()),
         writes: Vec::new(),
-        logprobs: vec![f32::NAN; limits.rows],
-        top_tokens: vec![NO_TOKEN; limits.rows * MAX_LOGPROBS],
-        top_logprobs: vec![f32::NAN; limits.rows * MAX_LOGPROBS],
+        logprobs: vec![f32::NAN; limits.samples()],
+        top_tokens: vec![NO_TOKEN; limits.samples() * MAX_LOGPROBS],
+        top_logprobs: vec![f32::NAN; limits.samples() * MAX_LOGPROBS],
         logits: Vec::with_capacity(vocab),
         has_memory: vec![true; blocks],
         memory_left,
@@ -232,7 +232,7 @@ impl FakeRunner {
         assert_eq!(batch.block_tables.len(), batch.rows() * batch.table_width);
         assert_eq!((batch.positions.len(), batch.slots.len()), (batch.tokens(), batch.tokens()));
         assert_eq!(batch.sampling.len(), batch.samples());
-        assert!(batch.pooled_rows() <= limits.pooled_rows() && batch.samples() <= limits.rows);
+        assert!(batch.pooled_rows() <= limits.pooled_rows() && batch.samples() <= limits.samples());
         assert!(batch.pooled_tokens.is_sorted_by(|a, b| a < b), "{:?}", batch.pooled_tokens);
         assert!(batch.sampled_tokens.is_sorted_by(|a, b| a < b), "{:?}", batch.sampled_tokens);
         self.writers.fill(None);
@@ -404,7 +404,7 @@ impl FakeRunner {
         let (batch, vocab) = (&self.batch, self.shape.vocab);
         let limits = &self.shape.limits;
         assert!(
-            batch.samples() <= limits.rows && batch.pooled_rows() <= limits.pooled_rows(),
+            batch.samples() <= limits.samples() && batch.pooled_rows() <= limits.pooled_rows(),
             "{} samples",
             batch.samples()
         );

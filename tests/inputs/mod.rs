@@ -62,6 +62,7 @@ pub fn limits(batch: &Batch) -> BatchLimits {
         model_len: batch.table_width.max(1),
         block_size: 1,
         window_tables: batch.window_tables.len(),
+        ..BatchLimits::NONE
     }
 }
 

@@ -188,12 +188,12 @@ impl Cpu {
         let (what, knob) = ("the results of a pass", "max_num_seqs");
         Ok(DeviceBatch {
             batch: Batch::within(limits)?,
-            sampled: room(limits.rows, what, knob)?,
+            sampled: room(limits.samples(), what, knob)?,
             hidden_states: Vec::new(),
             raw: Vec::new(),
-            logprobs: room(limits.rows, what, knob)?,
-            top_tokens: room(limits.rows * MAX_LOGPROBS, what, knob)?,
-            top_logprobs: room(limits.rows * MAX_LOGPROBS, what, knob)?,
+            logprobs: room(limits.samples(), what, knob)?,
+            top_tokens: room(limits.samples() * MAX_LOGPROBS, what, knob)?,
+            top_logprobs: room(limits.samples() * MAX_LOGPROBS, what, knob)?,
         })
     }
 }

@@ -172,7 +172,8 @@ impl Layout {
     /// For the largest batch.
     fn largest(limits: &BatchLimits, plan: &Plan, ctas: usize) -> Layout {
         let BatchLimits { tokens, rows, .. } = *limits;
-        let (asked, tiles) = (rows + limits.pooled_rows(), plan.tiles.len() * Plan::tiles_max(tokens, rows));
+        let (asked, tiles) =
+            (limits.samples() + limits.pooled_rows(), plan.tiles.len() * Plan::tiles_max(tokens, rows));
         let plans = plan.decode.len();
         let shared = plans * SharedLayout::largest(rows).end;
         let plans = (plans, DecodeLayout::new(rows, ctas));
@@ -235,7 +236,7 @@ impl DeviceBatch {
         let plan = DeviceBatch::plan_for(limits, layers, ctas)?;
         let bytes = WindowTables::new(limits, &Layout::largest(limits, &plan, ctas)).end();
         let device = Memory::new(context, bytes, "a batch on the device", KNOB)?;
-        let scratch = Memory::zeroed(context, 32 * limits.rows, "sampling scratch", KNOB)?;
+        let scratch = Memory::zeroed(context, 32 * limits.samples(), "sampling scratch", KNOB)?;
         DeviceBatch::sharing(context, limits, plan, ctas, Arc::new(device), Arc::new(scratch))
     }
 
@@ -272,16 +273,16 @@ impl DeviceBatch {
             begun: Event::new(context, EventKind::Timing)?,
             uploaded: Event::new(context, EventKind::Order)?,
             finished: Event::new(context, EventKind::Timing)?,
-            host_tokens: Pinned::zeroed(context, 4 * limits.rows, "sampled tokens in pinned memory", KNOB)?,
+            host_tokens: Pinned::zeroed(context, 4 * limits.samples(), "sampled tokens in pinned memory", KNOB)?,
             hidden_states: HiddenStates::default(),
             host_logprobs: Pinned::zeroed(
                 context,
-                LogprobLayout::BYTES * limits.rows,
+                LogprobLayout::BYTES * limits.samples(),
                 "log-probabilities in pinned memory",
                 KNOB,
             )?,
             scratch,
-            extras: SamplingExtras::new(context, limits.rows)?,
+            extras: SamplingExtras::new(context, limits.samples())?,
         })
     }
 
@@ -525,7 +526,7 @@ impl DeviceBatch {
     pub fn addresses_in(&self, table: usize) -> Addresses {
         let (device, layout) = (self.device.address(), &self.layout);
         let place = |offset: usize| device + offset as u64;
-        let (scratch, rows) = (self.scratch.address(), self.limits.rows as u64);
+        let (scratch, samples) = (self.scratch.address(), self.limits.samples() as u64);
         Addresses {
             exchanges: place(layout.exchanges),
             token_ids: place(layout.token_ids),
@@ -539,10 +540,10 @@ impl DeviceBatch {
             state_saves: place(layout.state_saves),
             block_tables: place(if table == 0 { layout.block_tables } else { self.window_tables.at(table) }),
             argmax: scratch,
-            gumbel_argmax: scratch + 8 * rows,
-            tokens: scratch + 16 * rows,
+            gumbel_argmax: scratch + 8 * samples,
+            tokens: scratch + 16 * samples,
             host_tokens: self.host_tokens.address(),
-            arrived: scratch + 20 * rows,
+            arrived: scratch + 20 * samples,
         }
     }
 }
