@@ -29,7 +29,7 @@ mod part;
 mod qk_norm_rope;
 pub mod recurrent;
 
-pub use activation::Activation;
+pub use activation::{Activated, Activation, Curve};
 pub use attention_spec::{AttentionSpec, HeadRows};
 pub use device::{Defaults, DeviceMemory};
 pub use host_matrix::HostMatrix;
@@ -128,6 +128,12 @@ pub trait Backend: Send {
 
     /// A tensor that holds up to `capacity` rows of `cols` numbers.
     fn tensor(&self, capacity: usize, cols: usize) -> Result<Tensor<Self::Storage>>;
+    /// Takes the numbers of a tensor's rows as rows of `cols` numbers.
+    ///
+    /// # Panics
+    ///
+    /// If they are no whole number of such rows, or the device pads rows of either length.
+    fn reshape(tensor: &mut Tensor<Self::Storage>, cols: usize);
     /// Weights stacked along their rows: `parts` share the number of columns, and each has its own coding. Not copied where the
     /// device can read the file's bytes.
     fn matrix(&self, parts: &[HostMatrix]) -> Result<Self::Matrix>;
@@ -328,6 +334,8 @@ pub trait Backend: Send {
         place: KvPlace,
         device_batch: &Self::DeviceBatch,
     );
+    /// See [`ops::activate`](crate::ops::activate).
+    fn activate(&mut self, out: &mut Tensor<Self::Storage>, activated: Activated<Tensor<Self::Storage>>);
     /// See [`ops::activate_mul`](crate::ops::activate_mul).
     fn activate_mul(
         &mut self,
@@ -414,5 +422,16 @@ impl<S> Tensor<S> {
     pub fn set_rows(&mut self, rows: usize) {
         assert!(rows <= self.capacity, "{rows} rows in a tensor made for {}", self.capacity);
         self.rows = rows;
+    }
+
+    /// Takes the numbers of its rows as rows of `cols` numbers.
+    ///
+    /// # Panics
+    ///
+    /// If the rows are no whole number of them.
+    pub(crate) fn divide(&mut self, cols: usize) {
+        assert!((self.rows * self.cols).is_multiple_of(cols) && (self.capacity * self.cols).is_multiple_of(cols));
+        (self.rows, self.capacity) = (self.rows * self.cols / cols, self.capacity * self.cols / cols);
+        self.cols = cols;
     }
 }

@@ -11,7 +11,7 @@ use base::error::{Error, Result};
 use compute::batch::BatchLimits;
 pub use compute::{Activation, NormKind, NormOrder};
 use compute::{AttentionSpec, KvFormat, KvGroups, KvHeads, KvLayout, ValueOrder};
-pub use recurrent::{GatedDelta, GatedShortConv, Recurrent, StateSpace};
+pub use recurrent::{GatedDelta, GatedShortConv, GroupNorm, Recurrent, ScanScales, StateSpace};
 
 mod recurrent;
 
@@ -160,15 +160,29 @@ pub struct SelfAttention {
     pub temperature: Option<Temperature>,
 }
 
-/// `down(activation(gate(x)) * up(x))`
+/// Projections up and down, and what is between them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mlp {
-    /// Outputs of `gate` and of `up`.
+    /// Outputs of `up`, and of `gate`.
     pub width: usize,
-    /// Of the gate.
-    pub activation: Activation,
-    /// Of all three projections.
+    /// What is between them.
+    pub form: MlpForm,
+    /// Of all projections.
     pub bias: Bias,
+}
+
+/// What an MLP computes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum MlpForm {
+    /// `down(activation(gate_scale * gate(x)) * up(x))`
+    Gated {
+        /// Of the gate.
+        activation: Activation,
+        /// Factor of the gate before.
+        gate_scale: f32,
+    },
+    /// `down(max(up(x), 0)^2)`
+    ReluSquared,
 }
 
 /// Whether queries and keys are normalized.
@@ -293,6 +307,14 @@ impl DecoderSpec {
         for Sublayer { norms, branches } in self.sublayers() {
             norms.before.iter().chain(&norms.after).try_for_each(norm)?;
             branches.iter().try_for_each(|branch| positive("the scale of residuals", branch.scale))?;
+        }
+        for FeedForward::Dense(mlp) in self.feed_forwards() {
+            if let MlpForm::Gated { gate_scale, .. } = mlp.form {
+                positive("the scale of gates", gate_scale)?;
+            }
+        }
+        for scan in self.recurrent_layers().filter_map(Recurrent::state_space) {
+            scan.scales.all().into_iter().try_for_each(|scale| positive("ssm_multipliers", scale))?;
         }
         for eps in self.recurrent_layers().filter_map(Recurrent::norm_eps) {
             positive("rms_norm_eps or layer_norm_eps", eps)?;
@@ -490,7 +512,7 @@ impl LayerSpec {
                 as_wide_as_queries * attention.query_width() + 2 * attention.kv_width()
             }
             Part::Mixer(Mixer::Recurrent(recurrent)) => recurrent.rows(hidden),
-            Part::FeedForward(part) => 3 * part.width(),
+            Part::FeedForward(FeedForward::Dense(mlp)) => mlp.width * (mlp.form.projections() + 1),
         };
         hidden * self.parts().map(rows).sum::<usize>()
     }
@@ -607,6 +629,21 @@ impl FeedForward {
     }
 }
 
+impl MlpForm {
+    /// That of most models.
+    pub fn gated(activation: Activation) -> MlpForm {
+        MlpForm::Gated { activation, gate_scale: 1.0 }
+    }
+
+    /// Projections into the MLP.
+    pub fn projections(self) -> usize {
+        match self {
+            MlpForm::Gated { .. } => 2,
+            MlpForm::ReluSquared => 1,
+        }
+    }
+}
+
 impl SelfAttention {
     /// Width of all query heads.
     pub fn query_width(&self) -> usize {
@@ -648,7 +685,7 @@ mod tests {
             let norms = SublayerNorms::before(norm);
             LayerSpec::pair((norms, Mixer::Attention(attention)), (norms, FeedForward::Dense(mlp)))
         };
-        let mlp = Mlp { width: 80, activation: Activation::Silu, bias: Bias::None };
+        let mlp = Mlp { width: 80, form: MlpForm::gated(Activation::Silu), bias: Bias::None };
         let (mut other, mut other_mlp) = (attention(), mlp.clone());
         change(&mut other, &mut other_mlp);
         DecoderSpec {

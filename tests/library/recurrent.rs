@@ -16,8 +16,9 @@ use runner::Device;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-/// One of each kind of recurrent layer.
-const MODELS: [&str; 3] = ["qwen3_5-f32", "lfm2-f32", "granitemoehybrid-f32-mamba"];
+/// One of each kind of recurrent layer, in layers of two sublayers, of one, and beside attention.
+const MODELS: [&str; 5] =
+    ["qwen3_5-f32", "lfm2-f32", "granitemoehybrid-f32-mamba", "nemotron_h-f32", "falcon_h1-f32-norm"];
 
 fn options(change: impl Fn(&mut EngineOptions)) -> EngineOptions {
     options_of(MODELS[0], change)

@@ -5,6 +5,7 @@
 //! threads can change. That is what makes the engine's answers reproducible.
 #![allow(unsafe_code)]
 
+mod activate;
 mod activate_mul;
 mod add_norm;
 #[cfg(target_arch = "x86_64")]
@@ -61,9 +62,9 @@ pub use states::States;
 pub use team::{Member, Team};
 
 use super::{
-    Activation, AddNorm, AttentionSpec, Backend, Defaults, DeltaHeads, DeltaInputs, DeviceMemory, HeadGate, HeadRows,
-    HostMatrix, HostVector, KvLayout, KvPlace, LayerInput, NextNorm, NormWeights, Part, QkNormRope, Recording,
-    ScanHeads, ScanInputs, ShortConv, StateShape,
+    Activated, Activation, AddNorm, AttentionSpec, Backend, Defaults, DeltaHeads, DeltaInputs, DeviceMemory, HeadGate,
+    HeadRows, HostMatrix, HostVector, KvLayout, KvPlace, LayerInput, NextNorm, NormWeights, Part, QkNormRope,
+    Recording, ScanHeads, ScanInputs, ShortConv, StateShape,
 };
 use crate::batch::{Batch, BatchLimits, BlockId, MAX_LOGPROBS, Sampled, StateSlot};
 use base::TokenId;
@@ -78,6 +79,7 @@ use std::time::{Duration, Instant};
 /// The specifications: obvious loops over plain slices, which every backend is tested against.
 #[doc(hidden)]
 pub mod reference {
+    pub use super::activate::reference as activate;
     pub use super::activate_mul::reference as activate_mul;
     pub use super::add_norm::reference as add_norm;
     pub use super::attention::reference as attention;
@@ -253,6 +255,10 @@ impl Backend for Cpu {
         // It may be one that ranks fill together.
         self.member.iter().try_for_each(|member| member.reserve(capacity * cols))?;
         Ok(Tensor::new(Pages::zeroed(capacity * cols, "activations", "max_batched_tokens")?, capacity, cols))
+    }
+
+    fn reshape(tensor: &mut Tensor, cols: usize) {
+        tensor.divide(cols);
     }
 
     fn matrix(&self, parts: &[HostMatrix]) -> Result<Matrix> {
@@ -485,6 +491,10 @@ impl Backend for Cpu {
         device_batch: &DeviceBatch,
     ) {
         rope_and_attention::run(self, spec, heads, transform, cache, place, device_batch);
+    }
+
+    fn activate(&mut self, out: &mut Tensor, activated: Activated<Tensor>) {
+        activate::run(self, out, activated);
     }
 
     fn activate_mul(&mut self, out: &mut Tensor, gate_up: &Tensor, activation: Activation) {

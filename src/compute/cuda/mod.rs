@@ -8,6 +8,7 @@
 #![allow(unsafe_code)]
 
 mod access;
+mod activate;
 mod activate_mul;
 mod add_norm;
 mod attention;
@@ -95,9 +96,9 @@ pub use storage::{Storage, Tensor};
 pub use team::Team;
 
 use super::{
-    Activation, AddNorm, AttentionSpec, Backend, Defaults, DeltaHeads, DeltaInputs, DeviceMemory, HeadGate, HeadRows,
-    HostMatrix, HostVector, KvLayout, KvPlace, LayerInput, NextNorm, NormWeights, Part, QkNormRope, Recording,
-    ScanHeads, ScanInputs, SharedPrefixes, ShortConv, StateShape,
+    Activated, Activation, AddNorm, AttentionSpec, Backend, Defaults, DeltaHeads, DeltaInputs, DeviceMemory, HeadGate,
+    HeadRows, HostMatrix, HostVector, KvLayout, KvPlace, LayerInput, NextNorm, NormWeights, Part, QkNormRope,
+    Recording, ScanHeads, ScanInputs, SharedPrefixes, ShortConv, StateShape,
 };
 use crate::batch::{Batch, BatchLimits, BlockId, Sampled, StateSlot};
 use base::error::{Error, Result};
@@ -147,6 +148,7 @@ struct Kernels {
     add_norm: add_norm::Kernels,
     linear: linear::Kernels,
     rope_and_cache: rope_and_cache::Kernels,
+    activate: activate::Kernels,
     activate_mul: activate_mul::Kernels,
     gather: gather::Kernels,
     scale_logits: scale_logits::Kernels,
@@ -196,6 +198,7 @@ impl Kernels {
             add_norm: add_norm::Kernels::new(device)?,
             linear: linear::Kernels::new(device)?,
             rope_and_cache: rope_and_cache::Kernels::new(device)?,
+            activate: activate::Kernels::new(device)?,
             activate_mul: activate_mul::Kernels::new(device)?,
             gather: gather::Kernels::new(device)?,
             scale_logits: scale_logits::Kernels::new(device)?,
@@ -302,6 +305,11 @@ impl Backend for Cuda {
 
     fn tensor(&self, capacity: usize, cols: usize) -> Result<Tensor> {
         Ok(Tensor::new(Storage::new(&self.device.context, capacity, cols, self.device.dtype)?, capacity, cols))
+    }
+
+    fn reshape(tensor: &mut Tensor, cols: usize) {
+        tensor.storage.reshape(tensor.cols(), cols);
+        tensor.divide(cols);
     }
 
     fn matrix(&self, parts: &[HostMatrix]) -> Result<Matrix> {
@@ -589,6 +597,11 @@ impl Backend for Cuda {
                 self.attention(spec, heads.out, heads.qkv, cache, place, device_batch);
             }
         }
+    }
+
+    fn activate(&mut self, out: &mut Tensor, activated: Activated<Tensor>) {
+        let result = self.kernels.activate.run(&self.device, out, activated);
+        self.remember(result);
     }
 
     fn activate_mul(&mut self, out: &mut Tensor, gate_up: &Tensor, activation: Activation) {

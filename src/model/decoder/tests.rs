@@ -115,7 +115,8 @@ impl Naive<'_> {
 
     fn mlp(&mut self, layer: &str, mlp: &Mlp, x: &[f64]) -> Vec<f64> {
         let [gate, up] = ["gate", "up"].map(|part| self.product(&format!("{layer}mlp.{part}_proj"), mlp.width, x));
-        let activate = |v: f64| match mlp.activation {
+        let MlpForm::Gated { activation, .. } = mlp.form else { unreachable!() };
+        let activate = |v: f64| match activation {
             Activation::Silu => v / (1.0 + (-v).exp()),
             Activation::GeluTanh => v / 2.0 * (1.0 + (0.797_884_560_802_865_4 * (v + 0.044_715 * v.powi(3))).tanh()),
         };
@@ -232,7 +233,7 @@ const CASES: &[(&str, &Names, Change)] = &[
             let Part::FeedForward(FeedForward::Dense(mlp)) = &mut layer.sublayers[1].branches[0].part else {
                 unreachable!()
             };
-            mlp.activation = Activation::GeluTanh;
+            mlp.form = MlpForm::gated(Activation::GeluTanh);
         }
     }),
 ];

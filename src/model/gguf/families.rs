@@ -4,8 +4,8 @@ use super::config::Config;
 use super::names::{self, GgufNames};
 use super::rope;
 use crate::families::{
-    cohere2, ernie4_5, exaone4, gemma2, gemma3, gemma4, glm4, granite, granite_hybrid, hunyuan, lfm2, llama,
-    ministral3, mistral, muse_glimmer, olmo2, olmo3, phi3, qwen2, qwen3, qwen3_5, seed_oss, smollm3,
+    cohere2, ernie4_5, exaone4, falcon_h1, gemma2, gemma3, gemma4, glm4, granite, granite_hybrid, hunyuan, lfm2, llama,
+    ministral3, mistral, muse_glimmer, nemotron_h, olmo2, olmo3, phi3, qwen2, qwen3, qwen3_5, seed_oss, smollm3,
 };
 use crate::family::Family;
 use base::error::Result;
@@ -102,6 +102,23 @@ pub const FAMILIES: &[GgufFamily] = &[
         // A file of experts has more of them than none.
         ignores: &["expert_used_count"],
         fields: granite_hybrid_fields,
+        ..PLAIN
+    },
+    GgufFamily {
+        family: &nemotron_h::FAMILY,
+        architecture: "nemotron_h",
+        names: &names::NEMOTRON_H,
+        by_layer: &["attention.head_count_kv", "feed_forward_length"],
+        // Nothing rotates.
+        ignores: &["rope.dimension_count", "rope.freq_base"],
+        fields: nemotron_h_fields,
+        ..PLAIN
+    },
+    GgufFamily {
+        family: &falcon_h1::FAMILY,
+        architecture: "falcon-h1",
+        names: &names::GRANITE_HYBRID,
+        fields: falcon_h1_fields,
         ..PLAIN
     },
     GgufFamily { family: &phi3::FAMILY, architecture: "phi3", names: &names::PHI3, fields: phi3_fields, ..PLAIN },
@@ -279,6 +296,57 @@ fn granite_hybrid_fields(config: &mut Config) -> Result<()> {
     config.set_bias("mamba_conv_bias", &["ssm_conv1d.bias"]);
     config.set_bias("mamba_proj_bias", &["ssm_in.bias"]);
     granite_factors(config)
+}
+
+/// Layers without KV heads are MLPs where they have a width, and else recurrent.
+fn nemotron_h_fields(config: &mut Config) -> Result<()> {
+    let without_kv = config.layers_without_kv()?;
+    let without_mlp = config.layers_without("feed_forward_length")?;
+    let kinds = without_kv.into_iter().zip(without_mlp).map(|kind| match kind {
+        (true, true) => 'M',
+        (false, true) => '*',
+        // Both: a tensor that has no place is refused.
+        (_, false) => '-',
+    });
+    config.set("hybrid_override_pattern", kinds.collect::<String>());
+    // Its place in files of older conversions is that of another kind of norm.
+    let [rms, layer] = ["attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"];
+    config.copy(if config.keys.get(rms).is_some() { rms } else { layer }, "layer_norm_epsilon")?;
+    let heads = config.keys.count("ssm.time_step_rank")?;
+    config.set("mamba_num_heads", heads);
+    config.set("mamba_head_dim", config.keys.count("ssm.inner_size")? / heads);
+    for (key, field) in [("group_count", "n_groups"), ("state_size", "ssm_state_size"), ("conv_kernel", "conv_kernel")]
+    {
+        config.set(field, config.keys.count(&format!("ssm.{key}"))?);
+    }
+    for (field, part) in [
+        ("use_conv_bias", "ssm_conv1d.bias"),
+        ("use_bias", "ssm_in.bias"),
+        ("mlp_bias", "ffn_up.bias"),
+        ("attention_bias", "attn_q.bias"),
+    ] {
+        config.set_bias_of_any(field, part)?;
+    }
+    Ok(())
+}
+
+/// The factors are in the weights. llama.cpp applies the gate before the norm, where there is one.
+fn falcon_h1_fields(config: &mut Config) -> Result<()> {
+    let (heads, width) = (config.keys.count("ssm.time_step_rank")?, config.keys.count("ssm.inner_size")?);
+    config.set("mamba_n_heads", heads);
+    config.set("mamba_d_ssm", width);
+    config.set("mamba_d_head", width / heads);
+    for (key, field) in
+        [("group_count", "mamba_n_groups"), ("state_size", "mamba_d_state"), ("conv_kernel", "mamba_d_conv")]
+    {
+        config.set(field, config.keys.count(&format!("ssm.{key}"))?);
+    }
+    config.set_bias("mamba_conv_bias", &["ssm_conv1d.bias"]);
+    config.set_bias("mamba_proj_bias", &["ssm_in.bias"]);
+    config.set_bias("projectors_bias", &["ssm_out.bias"]);
+    config.set_bias("mamba_rms_norm", &["ssm_norm.weight"]);
+    config.set("mamba_norm_before_gate", false);
+    biases(config)
 }
 
 /// What the keys call the sizes of a state space are those of a gated delta rule.
