@@ -29,6 +29,7 @@ mod device_batch;
 mod driver;
 mod embedding;
 mod exchange;
+mod experts;
 mod gated_delta;
 mod gated_hopper;
 mod gated_linear;
@@ -78,7 +79,9 @@ mod tensor_map;
 mod upload;
 
 pub use device_batch::DeviceBatch;
+
 pub use driver::{ContextGuard, Event, EventKind, check_ordinal, device_count};
+pub use experts::{Experts, Routes};
 pub use graph::{Graph, PassGraph};
 pub use kernels::Chaining;
 pub use kv_cache::KvCache;
@@ -95,9 +98,9 @@ pub use storage::{Storage, Tensor};
 pub use team::Team;
 
 use super::{
-    Activation, AddNorm, AttentionSpec, Backend, Defaults, DeltaHeads, DeltaInputs, DeviceMemory, HeadGate, HeadRows,
-    HostMatrix, HostVector, KvLayout, LayerInput, NextNorm, NormWeights, Part, QkNormRope, Recording, ScanHeads,
-    ScanInputs, SharedPrefixes, ShortConv, StateShape,
+    Activation, AddNorm, AttentionSpec, Backend, Defaults, DeltaHeads, DeltaInputs, DeviceMemory, ExpertsShape,
+    HeadGate, HeadRows, HostMatrix, HostVector, KvLayout, LayerInput, NextNorm, NormWeights, Part, QkNormRope,
+    Recording, Router, RoutesShape, ScanHeads, ScanInputs, SharedExpert, SharedPrefixes, ShortConv, StateShape,
 };
 use crate::batch::{Batch, BatchLimits, BlockId, Sampled, StateSlot};
 use base::error::{Error, Result};
@@ -261,6 +264,8 @@ impl Cuda {
 impl Backend for Cuda {
     type Storage = Storage;
     type Matrix = Matrix;
+    type Experts = Experts;
+    type Routes = Routes;
     type Vector = Vector;
     type KvCache = KvCache;
     type States = States;
@@ -309,6 +314,14 @@ impl Backend for Cuda {
         Matrix::new(&self.device.context, &mut self.loader.lock(), parts, self.device.dtype)
     }
 
+    fn experts(&self, experts: &[Vec<HostMatrix>]) -> Result<Experts> {
+        Experts::new(experts)
+    }
+
+    fn routes(&self, _router: &Router, _tokens: usize) -> Result<Routes> {
+        Routes::new()
+    }
+
     fn vector(&self, parts: &[HostVector]) -> Result<Vector> {
         Vector::new(&self.device.context, parts, self.device.dtype)
     }
@@ -350,6 +363,14 @@ impl Backend for Cuda {
 
     fn matrix_shape(matrix: &Matrix) -> (usize, usize) {
         (matrix.rows(), matrix.cols())
+    }
+
+    fn experts_shape(experts: &Experts) -> ExpertsShape {
+        experts.shape()
+    }
+
+    fn routes_shape(routes: &Routes) -> RoutesShape {
+        routes.shape()
     }
 
     fn vector_len(vector: &Vector) -> usize {
@@ -662,6 +683,29 @@ impl Backend for Cuda {
     fn gated_norm(&mut self, x: &mut Tensor, gate: HeadGate<Tensor, Vector>) {
         let result = self.kernels.recurrent().gated_norm.run(&self.device, x, gate);
         self.remember(result);
+    }
+
+    fn route(&mut self, routes: &mut Routes, _: &mut Tensor, _: Option<&Vector>, _: &Router) {
+        match *routes {}
+    }
+
+    fn gated_expert_linear(
+        &mut self,
+        _: &mut Tensor,
+        _: &mut Tensor,
+        _: LayerInput<Tensor, Experts, Vector>,
+        _: Activation,
+        routes: &Routes,
+    ) {
+        match *routes {}
+    }
+
+    fn expert_linear(&mut self, _: &mut Tensor, _: LayerInput<Tensor, Experts, Vector>, routes: &Routes) {
+        match *routes {}
+    }
+
+    fn combine(&mut self, _: &mut Tensor, _: &Tensor, _: Option<SharedExpert<Tensor>>, routes: &Routes) {
+        match *routes {}
     }
 
     fn sigmoid_mul(&mut self, x: &mut Tensor, gate: &Tensor) {
