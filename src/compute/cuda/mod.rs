@@ -22,6 +22,7 @@ mod causal_conv;
 mod coded;
 mod coded_hopper;
 mod coded_linear;
+mod combine;
 mod copy_blocks;
 mod copy_states;
 mod device;
@@ -29,6 +30,7 @@ mod device_batch;
 mod driver;
 mod embedding;
 mod exchange;
+mod expert_linear;
 mod experts;
 mod gated_delta;
 mod gated_hopper;
@@ -64,6 +66,7 @@ mod ranks;
 mod reduce_add_norm;
 mod rope_and_attention;
 mod rope_and_cache;
+mod route;
 mod sample;
 mod sampling_extras;
 mod scale_logits;
@@ -116,7 +119,7 @@ use parking_lot::Mutex;
 use plan::{Geometry, LayerWindow};
 use std::cell::RefCell;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -145,6 +148,8 @@ pub struct Cuda {
 struct Kernels {
     copy_blocks: copy_blocks::Kernels,
     recurrent: RecurrentKernels,
+    /// Loaded with the first routes.
+    experts: OnceLock<Box<experts::Kernels>>,
     embedding: embedding::Kernels,
     norm: norm::Kernels,
     add_norm: add_norm::Kernels,
@@ -190,10 +195,15 @@ impl Kernels {
         self.recurrent.as_ref().expect("a model with states has loaded them")
     }
 
+    fn experts(&self) -> &experts::Kernels {
+        self.experts.get().expect("a model with routes has loaded them")
+    }
+
     fn new(device: &Device) -> Result<Kernels> {
         Ok(Kernels {
             copy_blocks: copy_blocks::Kernels::new(device)?,
             recurrent: RecurrentKernels::default(),
+            experts: OnceLock::new(),
             embedding: embedding::Kernels::new(device)?,
             norm: norm::Kernels::new(device)?,
             add_norm: add_norm::Kernels::new(device)?,
@@ -315,11 +325,16 @@ impl Backend for Cuda {
     }
 
     fn experts(&self, experts: &[Vec<HostMatrix>]) -> Result<Experts> {
-        Experts::new(experts)
+        self.device.context.make_current()?;
+        Experts::new(&self.device.context, &mut self.loader.lock(), experts, self.device.dtype)
     }
 
-    fn routes(&self, _router: &Router, _tokens: usize) -> Result<Routes> {
-        Routes::new()
+    fn routes(&self, router: &Router, tokens: usize) -> Result<Routes> {
+        if self.kernels.experts.get().is_none() {
+            let kernels = Box::new(experts::Kernels::new(&self.device)?);
+            let _ = self.kernels.experts.set(kernels);
+        }
+        Routes::new(&self.device.context, router, tokens)
     }
 
     fn vector(&self, parts: &[HostVector]) -> Result<Vector> {
@@ -685,27 +700,38 @@ impl Backend for Cuda {
         self.remember(result);
     }
 
-    fn route(&mut self, routes: &mut Routes, _: &mut Tensor, _: Option<&Vector>, _: &Router) {
-        match *routes {}
+    fn route(&mut self, routes: &mut Routes, logits: &mut Tensor, bias: Option<&Vector>, router: &Router) {
+        let result = self.kernels.experts().route.run(&self.device, routes, logits, bias, router);
+        self.remember(result);
     }
 
     fn gated_expert_linear(
         &mut self,
-        _: &mut Tensor,
-        _: &mut Tensor,
-        _: LayerInput<Tensor, Experts, Vector>,
-        _: Activation,
+        out: &mut Tensor,
+        gate_up: &mut Tensor,
+        layer: LayerInput<Tensor, Experts, Vector>,
+        activation: Activation,
         routes: &Routes,
     ) {
-        match *routes {}
+        let kernels = &self.kernels.experts().expert_linear;
+        match kernels.run_gated(&self.device, out, layer, activation, routes) {
+            Ok(false) => {
+                let result = kernels.run(&self.device, gate_up, layer, routes.shape().chosen, routes);
+                self.remember(result);
+                self.activate_mul(out, gate_up, activation);
+            }
+            result => self.remember(result.map(drop)),
+        }
     }
 
-    fn expert_linear(&mut self, _: &mut Tensor, _: LayerInput<Tensor, Experts, Vector>, routes: &Routes) {
-        match *routes {}
+    fn expert_linear(&mut self, out: &mut Tensor, layer: LayerInput<Tensor, Experts, Vector>, routes: &Routes) {
+        let result = self.kernels.experts().expert_linear.run(&self.device, out, layer, 1, routes);
+        self.remember(result);
     }
 
-    fn combine(&mut self, _: &mut Tensor, _: &Tensor, _: Option<SharedExpert<Tensor>>, routes: &Routes) {
-        match *routes {}
+    fn combine(&mut self, out: &mut Tensor, x: &Tensor, shared: Option<SharedExpert<Tensor>>, routes: &Routes) {
+        let result = self.kernels.experts().combine.run(&self.device, out, x, shared, routes);
+        self.remember(result);
     }
 
     fn sigmoid_mul(&mut self, x: &mut Tensor, gate: &Tensor) {
