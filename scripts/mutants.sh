@@ -52,7 +52,7 @@ all_mutants() {
     mutant gemma_norms_plain src/model/families/gemma2.rs golden \
         'Standard::read(fields)?.with_norms_plus_one()' 'Standard::read(fields)?'
     mutant granite_residual_multiplier_ignored src/model/families/granite.rs golden \
-        'residual_scale: fields.factor("residual_multiplier")?' 'residual_scale: fields.factor("residual_multiplier")?.max(1.0)'
+        'with_scale(fields.factor("residual_multiplier")?)' 'with_scale(fields.factor("residual_multiplier")?.max(1.0))'
     mutant granite_logits_multiplied src/model/families/granite.rs golden \
         'scale: 1.0 / fields.factor("logits_scaling")?' 'scale: fields.factor("logits_scaling")?'
     mutant ernie_rotates_halves src/model/families/ernie4_5.rs golden \
@@ -110,16 +110,18 @@ all_mutants() {
     # How the decoder is put together.
     mutant values_are_keys_after_all src/model/attention.rs golden \
         'name(if is_projected { value } else { key })' 'name(if is_projected { value } else { query })'
-    mutant stream_scaled_before_the_mlp src/model/decoder.rs golden \
-        'mixer_norms.add(*residual_scale, 1.0)' 'mixer_norms.add(*residual_scale, *stream_scale)'
+    mutant stream_scaled_before_the_mlp src/model/layer.rs golden \
+        '(sublayer.reader(), 1.0)' '(sublayer.reader(), self.stream_scale)'
     mutant embeddings_not_normalized src/model/stream.rs golden \
         'ops::norm(backend, rows, delta, norm);' 'ops::embedding(backend, rows, table, scale, device_batch);'
     mutant attention_not_gated src/model/attention.rs golden \
         'ops::sigmoid_mul(backend, attended, gate);' 'let _ = (&attended, &gate);'
     mutant bias_dropped src/model/linear.rs golden \
         'self.bias.as_ref(), 0..outputs' 'None, 0..outputs'
-    mutant norms_swapped src/model/decoder.rs golden \
-        'Reader { norm: feed_forward_norms.before(), layer' 'Reader { norm: mixer_norms.before(), layer'
+    mutant norms_swapped src/model/layer.rs golden \
+        'Some(sublayer) => (sublayer.reader()' 'Some(_) => (self.reader()'
+    mutant branches_side_by_side_in_turn src/model/layer.rs golden \
+        '(Reader::NONE, 1.0)' '(self.reader(), 1.0)'
     mutant query_and_key_norm_swapped src/model/attention.rs golden \
         'query: load(norm, parts.query_norm, dim, 0..dim)?' 'query: load(norm, parts.key_norm, dim, 0..dim)?'
     # The CPU's ops.

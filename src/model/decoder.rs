@@ -5,12 +5,12 @@
 //!
 //! Where several ranks compute a model together, each has a decoder of its own.
 
-use crate::attention::{Attention, AttentionScratch, Context, PositionTables};
-use crate::mlp::{Mlp, MlpScratch};
-use crate::norm::{Norm, SublayerNorms};
-use crate::recurrent::{self, Recurrent, RecurrentScratch};
+use crate::attention::PositionTables;
+use crate::layer::{Context, Layer, LayerScratch, Places};
+pub use crate::layer::{SequenceMemory, state_numbers};
+use crate::norm::Norm;
 use crate::shard::Sharding;
-use crate::spec::{DecoderSpec, FeedForward, HeadWeights, LayerSpec, Mixer, Order, StreamScale};
+use crate::spec::{DecoderSpec, HeadWeights};
 use crate::stream::{Reader, Stream};
 use crate::weights::Weights;
 use base::error::Result;
@@ -40,31 +40,6 @@ pub struct Decoder<B: Backend> {
     activations: Activations<B>,
 }
 
-struct Layer<B: Backend> {
-    order: Order,
-    mixer_norms: SublayerNorms<B>,
-    mixer: MixerLayer<B>,
-    feed_forward_norms: SublayerNorms<B>,
-    mlp: Mlp<B>,
-    residual_scale: f32,
-    /// Of the stream behind the layer.
-    stream_scale: f32,
-}
-
-/// What brings the tokens of a sequence together in a layer.
-enum MixerLayer<B: Backend> {
-    Attention(Attention<B>),
-    Recurrent(Recurrent<B>),
-}
-
-/// What sequences keep between passes.
-pub struct SequenceMemory<B: Backend> {
-    /// Keys and values.
-    pub cache: B::KvCache,
-    /// Recurrent states.
-    pub states: B::States,
-}
-
 struct Head<B: Backend> {
     /// `[tokens of this rank, hidden]`; `None` where the embedding table serves.
     weight: Option<B::Matrix>,
@@ -74,9 +49,7 @@ struct Head<B: Backend> {
 
 struct Activations<B: Backend> {
     stream: Stream<B>,
-    attention: AttentionScratch<B>,
-    recurrent: RecurrentScratch<B>,
-    mlp: MlpScratch<B>,
+    layers: LayerScratch<B>,
     /// Normalized rows of the stream that are sampled, and then those that the host wants to read. `[samples + pooled_rows, hidden]`
     gathered: Tensor<B::Storage>,
     /// `[samples, vocab]`
@@ -113,20 +86,8 @@ impl<B: Backend> Decoder<B> {
         let embedding_norm = spec.embedding_norm.as_ref();
         let embedding_norm =
             embedding_norm.map(|norm| Norm::load(backend, norm, weights, "", spec.hidden)).transpose()?;
-        let mut kv_layers = spec.kv_layers().into_iter();
-        let mut state = 0;
-        let load = |(index, layer): (usize, &LayerSpec)| {
-            // Where its keys and values are, or its region of the recurrent state.
-            let at = match &layer.mixer {
-                Mixer::Attention(_) => kv_layers.next().expect("one for each layer with attention"),
-                Mixer::Recurrent(recurrent) => {
-                    let begin = state;
-                    state += recurrent::state_numbers(recurrent, &sharding, spec.hidden);
-                    begin
-                }
-            };
-            Layer::load(backend, layer, &sharding, weights, [index, at], spec.hidden)
-        };
+        let mut places = Places::new(spec);
+        let load = |(index, layer)| Layer::load(backend, layer, &sharding, weights, &mut places, [index, spec.hidden]);
         let layers: Result<Vec<_>> = spec.layers.iter().enumerate().map(load).collect();
         let final_norm = Norm::load(backend, &spec.final_norm, weights, names.final_norm, spec.hidden)?;
         let head = match spec.head.weights {
@@ -241,51 +202,20 @@ impl<B: Backend> Decoder<B> {
         let stream = &mut self.activations.stream;
         let norm = self.embedding_norm.as_ref().map(Norm::weights);
         stream.embed(backend, &self.embedding, self.embedding_scale, norm, device_batch);
-        if let Some(norm) = self.layers.first().and_then(|layer| layer.mixer_norms.before()) {
+        if let Some(norm) = self.layers.first().and_then(|layer| layer.reader().norm) {
             stream.normalize(backend, norm);
         }
     }
 
     fn layer(&mut self, backend: &mut B, memory: &mut SequenceMemory<B>, device_batch: &B::DeviceBatch, index: usize) {
-        let (layer, sharding) = (&self.layers[index], &self.sharding);
-        let Activations {
-            stream, attention: attention_scratch, recurrent: recurrent_scratch, mlp: mlp_scratch, ..
-        } = &mut self.activations;
-        let Layer { order, mixer_norms, mixer, feed_forward_norms, mlp, residual_scale, stream_scale } = layer;
-
-        let read = if mixer_norms.before().is_some() { stream.normed() } else { stream.rows() };
-        let (mixed, output) = match mixer {
-            MixerLayer::Attention(attention) => {
-                let context = Context { cache: &mut memory.cache, tables: &self.tables, device_batch };
-                (attention.forward(backend, attention_scratch, context, read), attention.output())
-            }
-            MixerLayer::Recurrent(recurrent) => {
-                let mixed = recurrent.forward(backend, recurrent_scratch, &mut memory.states, device_batch, read);
-                (mixed, recurrent.output())
-            }
-        };
-        let next = match order {
-            Order::Sequential => Reader { norm: feed_forward_norms.before(), layer: Some(mlp.input()) },
-            // The rows that the mixer read are still there.
-            Order::Parallel => Reader { norm: None, layer: None },
-        };
-        stream.add(backend, sharding, output, mixed, mixer_norms.add(*residual_scale, 1.0), next);
-
-        let is_normed = *order == Order::Parallel || feed_forward_norms.before().is_some();
-        let read = if is_normed { stream.normed() } else { stream.rows() };
-        let gated = mlp.forward(backend, mlp_scratch, read);
-        let next = match self.layers.get(index + 1) {
+        let Decoder { layers, final_norm, tables, sharding, activations, .. } = self;
+        let Activations { stream, layers: scratch, .. } = activations;
+        let next = match layers.get(index + 1) {
             Some(layer) => layer.reader(),
-            None => Reader { norm: Some(self.final_norm.weights()), layer: None },
+            None => Reader { norm: Some(final_norm.weights()), layer: None },
         };
-        stream.add(
-            backend,
-            sharding,
-            mlp.output(),
-            gated,
-            feed_forward_norms.add(*residual_scale, *stream_scale),
-            next,
-        );
+        let mut context = Context { memory, tables, sharding, device_batch };
+        layers[index].forward(backend, stream, scratch, &mut context, next);
     }
 
     fn gather(&mut self, backend: &mut B, device_batch: &mut B::DeviceBatch) {
@@ -335,61 +265,13 @@ impl<B: Backend> Decoder<B> {
     }
 }
 
-impl<B: Backend> Layer<B> {
-    fn load(
-        backend: &B,
-        spec: &LayerSpec,
-        sharding: &Sharding,
-        weights: &mut Weights,
-        [index, at]: [usize; 2],
-        hidden: usize,
-    ) -> Result<Layer<B>> {
-        let names = weights.names();
-        let FeedForward::Dense(mlp) = &spec.feed_forward;
-        let norms =
-            |weights: &mut Weights, spec, names| SublayerNorms::load(backend, spec, weights, names, index, hidden);
-        Ok(Layer {
-            order: spec.order,
-            mixer_norms: norms(weights, &spec.mixer_norms, &names.mixer_norms)?,
-            mixer: match &spec.mixer {
-                Mixer::Attention(attention) => {
-                    MixerLayer::Attention(Attention::load(backend, attention, sharding, weights, [index, at], hidden)?)
-                }
-                Mixer::Recurrent(recurrent) => {
-                    MixerLayer::Recurrent(Recurrent::load(backend, recurrent, sharding, weights, [index, at], hidden)?)
-                }
-            },
-            feed_forward_norms: norms(weights, &spec.feed_forward_norms, &names.feed_forward_norms)?,
-            mlp: Mlp::load(backend, mlp, sharding, weights, index, hidden)?,
-            residual_scale: spec.residual_scale,
-            stream_scale: match spec.stream_scale {
-                StreamScale::One => 1.0,
-                StreamScale::Stored => weights.number(&names.in_layer(index, names.stream_scale))?,
-            },
-        })
-    }
-
-    /// How its first sublayer reads the stream.
-    fn reader(&self) -> Reader<'_, B> {
-        // In parallel, both sublayers read the norm.
-        let input = match &self.mixer {
-            MixerLayer::Attention(attention) => attention.input(),
-            MixerLayer::Recurrent(recurrent) => Some(recurrent.input()),
-        };
-        let layer = input.filter(|_| self.order == Order::Sequential);
-        Reader { norm: self.mixer_norms.before(), layer }
-    }
-}
-
 impl<B: Backend> Activations<B> {
     fn new(backend: &B, spec: &DecoderSpec, sharding: &Sharding, limits: &BatchLimits) -> Result<Activations<B>> {
         let own_logits = || backend.tensor(limits.rows, sharding.own_vocab().len());
         let has_own_head = spec.head.weights == HeadWeights::Own && !sharding.is_alone();
         Ok(Activations {
             stream: Stream::new(backend, spec.hidden, sharding, limits.tokens)?,
-            attention: AttentionScratch::new(backend, spec, sharding, limits.tokens)?,
-            recurrent: RecurrentScratch::new(backend, spec, sharding, limits.tokens)?,
-            mlp: MlpScratch::new(backend, spec, sharding, limits.tokens)?,
+            layers: LayerScratch::new(backend, spec, sharding, limits.tokens)?,
             gathered: backend.tensor(limits.rows + limits.pooled_rows(), spec.hidden)?,
             logits: backend.tensor(limits.rows, spec.vocab)?,
             own_logits: has_own_head.then(own_logits).transpose()?,
@@ -398,22 +280,11 @@ impl<B: Backend> Activations<B> {
 
     fn set_rows(&mut self, tokens: usize, samples: usize, pooled_rows: usize) {
         self.stream.set_rows(tokens);
-        self.attention.set_rows(tokens);
-        self.recurrent.set_rows(tokens);
-        self.mlp.set_rows(tokens);
+        self.layers.set_rows(tokens);
         self.gathered.set_rows(samples + pooled_rows);
         self.logits.set_rows(samples);
         self.own_logits.iter_mut().for_each(|own| own.set_rows(samples));
     }
-}
-
-/// Numbers of the recurrent state that a sequence keeps on a rank, all layers together.
-pub fn state_numbers(spec: &DecoderSpec, sharding: &Sharding) -> usize {
-    let of_layer = |layer: &LayerSpec| match &layer.mixer {
-        Mixer::Attention(_) => 0,
-        Mixer::Recurrent(layer) => recurrent::state_numbers(layer, sharding, spec.hidden),
-    };
-    spec.layers.iter().map(of_layer).sum()
 }
 
 #[cfg(test)]

@@ -6,8 +6,9 @@
 use crate::quantization::{Awq, Compressed, Fp8, Gptq, Number, OnLoad, Quantization, Scheme, Strategy, TargetGroup};
 use crate::rope::{Ramp, Rope, RopeScaling, Temperature};
 use crate::spec::{
-    Bias, DecoderSpec, FeedForward, GatedDelta, GatedMlp, GatedShortConv, Head, HeadWeights, LayerSpec, Mixer, Norm,
-    NormWeight, Order, OutputGate, QkNorm, Recurrent, SelfAttention, StateSpace, StreamScale, SublayerNorms, Values,
+    Bias, Branch, DecoderSpec, FeedForward, GatedDelta, GatedShortConv, Head, HeadWeights, LayerSpec, Mixer, Mlp, Norm,
+    NormWeight, OutputGate, Part, QkNorm, Recurrent, SelfAttention, StateSpace, StreamScale, Sublayer, SublayerNorms,
+    Values,
 };
 use compute::{Activation, AttentionSpec, DeltaHeads, NormKind, NormOrder, Pairing, ScanHeads, ValueOrder};
 use std::fmt::Debug;
@@ -59,31 +60,70 @@ pub fn of_on_load(on_load: OnLoad) -> &'static str {
 }
 
 fn layer(layer: &LayerSpec) -> String {
-    let LayerSpec { order, mixer_norms, mixer, feed_forward_norms, feed_forward, residual_scale, stream_scale } = layer;
-    let order = match order {
-        Order::Sequential => "Sequential",
-        Order::Parallel => "Parallel",
+    let LayerSpec { sublayers, stream_scale } = layer;
+    let (name, mut fields) = match pair(sublayers) {
+        Some(fields) => ("LayerSpec", fields),
+        None => ("Layer", vec![("sublayers", list(sublayers.iter().map(sublayer)))]),
     };
-    let mixer = match mixer {
-        Mixer::Attention(attention) => tuple("Attention", self_attention(attention)),
-        Mixer::Recurrent(Recurrent::GatedDelta(delta)) => tuple("GatedDelta", gated_delta(delta)),
-        Mixer::Recurrent(Recurrent::ShortConv(conv)) => tuple("ShortConv", short_conv(conv)),
-        Mixer::Recurrent(Recurrent::StateSpace(scan)) => tuple("StateSpace", state_space(scan)),
-    };
-    let FeedForward::Dense(mlp) = feed_forward;
-    let mut fields = vec![
-        ("order", order.to_owned()),
-        ("mixer_norms", norms(mixer_norms)),
-        ("mixer", mixer),
-        ("feed_forward_norms", norms(feed_forward_norms)),
-        ("feed_forward", tuple("Dense", gated_mlp(mlp))),
-        ("residual_scale", value(residual_scale)),
-    ];
     match stream_scale {
         StreamScale::One => (),
         StreamScale::Stored => fields.push(("stream_scale", "Stored".to_owned())),
     }
-    record("LayerSpec", &fields)
+    record(name, &fields)
+}
+
+/// The fields of a mixer and a feed-forward part with one scale, one after the other or side by side: what all layers were once.
+fn pair(sublayers: &[Sublayer]) -> Option<Vec<(&'static str, String)>> {
+    let (order, [mixer_norms, feed_forward_norms], branches) = match sublayers {
+        [Sublayer { norms: first, branches: one }, Sublayer { norms: second, branches: other }] => {
+            ("Sequential", [*first, *second], [one.as_slice(), other].concat())
+        }
+        [Sublayer { norms, branches }] => ("Parallel", [*norms, SublayerNorms::NONE], branches.clone()),
+        _ => return None,
+    };
+    let [Branch { part: Part::Mixer(of_mixer), scale }, Branch { part: Part::FeedForward(of_tokens), scale: other }] =
+        branches.as_slice()
+    else {
+        return None;
+    };
+    if scale != other || sublayers.iter().any(|sublayer| sublayer.branches.is_empty()) {
+        return None;
+    }
+    Some(vec![
+        ("order", order.to_owned()),
+        ("mixer_norms", norms(&mixer_norms)),
+        ("mixer", mixer(of_mixer)),
+        ("feed_forward_norms", norms(&feed_forward_norms)),
+        ("feed_forward", feed_forward(of_tokens)),
+        ("residual_scale", value(scale)),
+    ])
+}
+
+fn sublayer(sublayer: &Sublayer) -> String {
+    let branch = |Branch { part, scale }: &Branch| {
+        let part = match part {
+            Part::Mixer(of_mixer) => mixer(of_mixer),
+            Part::FeedForward(of_tokens) => feed_forward(of_tokens),
+        };
+        record("Branch", &[("part", part), ("scale", value(scale))])
+    };
+    let Sublayer { norms: around, branches } = sublayer;
+    record("Sublayer", &[("norms", norms(around)), ("branches", list(branches.iter().map(branch)))])
+}
+
+fn mixer(mixer: &Mixer) -> String {
+    match mixer {
+        Mixer::Attention(attention) => tuple("Attention", self_attention(attention)),
+        Mixer::Recurrent(Recurrent::GatedDelta(delta)) => tuple("GatedDelta", gated_delta(delta)),
+        Mixer::Recurrent(Recurrent::ShortConv(conv)) => tuple("ShortConv", short_conv(conv)),
+        Mixer::Recurrent(Recurrent::StateSpace(scan)) => tuple("StateSpace", state_space(scan)),
+    }
+}
+
+fn feed_forward(part: &FeedForward) -> String {
+    match part {
+        FeedForward::Dense(of_mlp) => tuple("Dense", mlp(of_mlp)),
+    }
 }
 
 fn norms(norms: &SublayerNorms) -> String {
@@ -205,8 +245,8 @@ fn state_space(scan: &StateSpace) -> String {
     )
 }
 
-fn gated_mlp(mlp: &GatedMlp) -> String {
-    let GatedMlp { width, activation, bias: of_mlp } = mlp;
+fn mlp(mlp: &Mlp) -> String {
+    let Mlp { width, activation, bias: of_mlp } = mlp;
     let activation = match activation {
         Activation::Silu => "Silu",
         Activation::GeluTanh => "GeluTanh",

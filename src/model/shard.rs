@@ -4,7 +4,7 @@
 //! the residual stream. Invariant: the shares of the ranks are consecutive and not empty, and together they cover everything; only KV
 //! heads may be in several shares, where there are fewer of them than ranks.
 
-use crate::spec::DecoderSpec;
+use crate::spec::{DecoderSpec, FeedForward, Mixer};
 use base::error::{Error, Result};
 use compute::{KvHeads, KvLayout};
 use std::ops::Range;
@@ -68,7 +68,7 @@ impl Sharding {
     /// [`Error::Option`] where there are more ranks than query heads.
     pub fn new(spec: &DecoderSpec, rank: usize, ranks: usize, sums: Sums) -> Result<Sharding> {
         assert!(rank < ranks);
-        let groups = spec.layers.iter().filter_map(|layer| layer.mixer.scan_groups()).min();
+        let groups = spec.mixers().filter_map(Mixer::scan_groups).min();
         if let Some(groups) = groups.filter(|&groups| ranks > groups) {
             return Err(Error::Option {
                 field: "tensor_parallel_size",
@@ -76,8 +76,8 @@ impl Sharding {
                 wanted: "at most the number of these groups",
             });
         }
-        let heads = spec.layers.iter().map(|layer| layer.mixer.divisible_heads()).min().unwrap_or(1);
-        let width = spec.layers.iter().map(|layer| layer.feed_forward.width()).min().unwrap_or(1);
+        let heads = spec.mixers().map(Mixer::divisible_heads).min().unwrap_or(usize::MAX);
+        let width = spec.feed_forwards().map(FeedForward::width).min().unwrap_or(usize::MAX);
         if ranks > heads || ranks > width.min(spec.hidden).min(spec.vocab) {
             return Err(Error::Option {
                 field: "tensor_parallel_size",
@@ -85,7 +85,7 @@ impl Sharding {
                 wanted: "at most the number of query heads",
             });
         }
-        if ranks > 1 && sums == Sums::Reduced && spec.layers.iter().any(|layer| layer.mixer.has_tiled_values()) {
+        if ranks > 1 && sums == Sums::Reduced && spec.mixers().any(Mixer::has_tiled_values) {
             return Err(Error::Option {
                 field: "tensor_parallel_size",
                 value: format!("{ranks}, and the file has the value heads of a key head in turn"),

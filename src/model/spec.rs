@@ -40,23 +40,40 @@ pub struct DecoderSpec {
     pub max_positions: usize,
 }
 
-/// One layer: two sublayers that add to the stream.
+/// One layer: what adds to the stream, one after another.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LayerSpec {
-    /// Which stream the feed-forward part reads.
-    pub order: Order,
-    /// Around the mixer.
-    pub mixer_norms: SublayerNorms,
-    /// What brings the tokens of a sequence together.
-    pub mixer: Mixer,
-    /// Around the feed-forward part.
-    pub feed_forward_norms: SublayerNorms,
-    /// What works on each token alone.
-    pub feed_forward: FeedForward,
-    /// Factor of what each sublayer adds to the stream.
-    pub residual_scale: f32,
+    /// In order. At least one.
+    pub sublayers: Vec<Sublayer>,
     /// Factor of the stream behind the layer.
     pub stream_scale: StreamScale,
+}
+
+/// What adds to the stream: `n = before(x)`, then `x += scale * after(part(n))` for each branch.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sublayer {
+    /// Around the branches.
+    pub norms: SublayerNorms,
+    /// At least one. Several read the same rows, need a norm before them, and have none after.
+    pub branches: Vec<Branch>,
+}
+
+/// One of the summands of a sublayer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Branch {
+    /// What is computed.
+    pub part: Part,
+    /// Factor of what it adds to the stream.
+    pub scale: f32,
+}
+
+/// What a branch computes.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Part {
+    /// What brings the tokens of a sequence together.
+    Mixer(Mixer),
+    /// What works on each token alone.
+    FeedForward(FeedForward),
 }
 
 /// Factor of the whole stream.
@@ -66,15 +83,6 @@ pub enum StreamScale {
     One,
     /// A tensor of one number.
     Stored,
-}
-
-/// Which stream the feed-forward part of a layer reads. `s` is the residual scale.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
-    /// The one that the mixer added to: `x += s * after(mixer(before(x)))`, then the same with the feed-forward part.
-    Sequential,
-    /// The same as the mixer: `n = before(x); x += mixer(n) + feed_forward(n)`. The feed-forward part has no norms.
-    Parallel,
 }
 
 /// The norms around one sublayer: `after(f(before(x)))`. One that is `None` is the identity.
@@ -121,7 +129,7 @@ pub enum Mixer {
 #[derive(Clone, Debug, PartialEq)]
 pub enum FeedForward {
     /// One MLP for all tokens.
-    Dense(GatedMlp),
+    Dense(Mlp),
 }
 
 /// Causal attention with grouped heads.
@@ -153,7 +161,7 @@ pub struct SelfAttention {
 
 /// `down(activation(gate(x)) * up(x))`
 #[derive(Clone, Debug, PartialEq)]
-pub struct GatedMlp {
+pub struct Mlp {
     /// Outputs of `gate` and of `up`.
     pub width: usize,
     /// Of the gate.
@@ -238,8 +246,8 @@ impl DecoderSpec {
     ///
     /// # Panics
     ///
-    /// If there is no layer, an index leads nowhere, layers with heads of different sizes share a rope, a norm of embeddings has weights, or a parallel layer has other norms than one before the mixer: only a wrong
-    /// family can cause it.
+    /// If there is no layer, a layer adds nothing, an index leads nowhere, layers with heads of different sizes share a rope, a norm of embeddings has weights, or
+    /// several branches have other norms than one before them: only a wrong family can cause it.
     pub fn check(&self) -> Result<()> {
         assert!(!self.layers.is_empty(), "a decoder has layers");
         for attention in self.attentions() {
@@ -254,17 +262,15 @@ impl DecoderSpec {
             // A table of cosines and sines is made for heads of one size.
             assert!(rope.is_none_or(|rope| rope < self.ropes.len() && self.rope_head_dim(rope) == head_dim));
         }
-        for layer in &self.layers {
-            if let Mixer::Recurrent(recurrent) = &layer.mixer {
-                recurrent.check()?;
-            }
-        }
+        self.recurrent_layers().try_for_each(Recurrent::check)?;
         let mut ropes = self.ropes.iter().enumerate();
         ropes.try_for_each(|(index, rope)| rope.check(self.rope_head_dim(index)))?;
-        assert!(self.layers.iter().all(|layer| match layer.order {
-            Order::Sequential => true,
-            // The feed-forward part reads the rows that the mixer read, and these are kept where they are normalized.
-            Order::Parallel => layer.mixer_norms.before.is_some() && layer.feed_forward_norms.is_none(),
+        assert!(self.layers.iter().all(|layer| !layer.sublayers.is_empty()));
+        assert!(self.sublayers().all(|sublayer| match sublayer.branches.len() {
+            0 => false,
+            1 => true,
+            // They read the rows that the first one read, and these are kept where they are normalized.
+            _ => sublayer.norms.before.is_some() && sublayer.norms.after.is_none(),
         }));
         // No file has a tensor for them.
         assert!(self.embedding_norm.is_none_or(|norm| norm.weight == NormWeight::Ones));
@@ -283,18 +289,14 @@ impl DecoderSpec {
         positive("the scale of logits", self.head.scale)?;
         self.head.softcap.map_or(Ok(()), |cap| positive("final_logit_softcapping", cap))?;
         self.embedding_norm.iter().chain([&self.final_norm]).try_for_each(norm)?;
-        for layer in &self.layers {
-            positive("the scale of residuals", layer.residual_scale)?;
-            for norms in [&layer.mixer_norms, &layer.feed_forward_norms] {
-                norms.before.iter().chain(&norms.after).try_for_each(norm)?;
-            }
-            let attention = match &layer.mixer {
-                Mixer::Attention(attention) => attention,
-                Mixer::Recurrent(recurrent) => {
-                    recurrent.norm_eps().map_or(Ok(()), |eps| positive("rms_norm_eps or layer_norm_eps", eps))?;
-                    continue;
-                }
-            };
+        for Sublayer { norms, branches } in self.sublayers() {
+            norms.before.iter().chain(&norms.after).try_for_each(norm)?;
+            branches.iter().try_for_each(|branch| positive("the scale of residuals", branch.scale))?;
+        }
+        for eps in self.recurrent_layers().filter_map(Recurrent::norm_eps) {
+            positive("rms_norm_eps or layer_norm_eps", eps)?;
+        }
+        for attention in self.attentions() {
             positive("the scale of scores", attention.scores.scale)?;
             attention.scores.softcap.map_or(Ok(()), |cap| positive("attn_logit_softcapping", cap))?;
             if let QkNorm::PerHead { norm: of_heads, .. } | QkNorm::Whole(of_heads) = &attention.qk_norm {
@@ -324,12 +326,36 @@ impl DecoderSpec {
         Ok(())
     }
 
-    /// The attention of each layer that has one.
-    pub fn attentions(&self) -> impl Iterator<Item = &SelfAttention> {
-        self.layers.iter().filter_map(|layer| layer.mixer.attention())
+    /// The sublayers of all layers.
+    pub fn sublayers(&self) -> impl Iterator<Item = &Sublayer> {
+        self.layers.iter().flat_map(|layer| &layer.sublayers)
     }
 
-    /// Which KV layer each layer that has attention reads. `[layers with attention]`
+    fn parts(&self) -> impl Iterator<Item = &Part> {
+        self.layers.iter().flat_map(LayerSpec::parts)
+    }
+
+    /// The mixers of all layers.
+    pub fn mixers(&self) -> impl Iterator<Item = &Mixer> {
+        self.parts().filter_map(Part::mixer)
+    }
+
+    /// Every attention, in the order of layers.
+    pub fn attentions(&self) -> impl Iterator<Item = &SelfAttention> {
+        self.mixers().filter_map(Mixer::attention)
+    }
+
+    /// Every mixer with a recurrent state, in the order of layers.
+    pub fn recurrent_layers(&self) -> impl Iterator<Item = &Recurrent> {
+        self.mixers().filter_map(Mixer::recurrent)
+    }
+
+    /// Every feed-forward part, in the order of layers.
+    pub fn feed_forwards(&self) -> impl Iterator<Item = &FeedForward> {
+        self.parts().filter_map(Part::feed_forward)
+    }
+
+    /// Which KV layer each of [`attentions`](Self::attentions) reads. `[attentions]`
     pub fn kv_layers(&self) -> Vec<usize> {
         (0..self.attentions().count()).collect()
     }
@@ -340,7 +366,7 @@ impl DecoderSpec {
         self.attentions().find(refers).or(self.attentions().next()).map_or(0, |attention| attention.head_dim)
     }
 
-    /// The sliding window of each layer that has attention.
+    /// The sliding window of each attention.
     pub fn windows(&self) -> impl Iterator<Item = Option<usize>> {
         self.attentions().map(|attention| attention.scores.window)
     }
@@ -381,18 +407,104 @@ impl DecoderSpec {
 }
 
 impl LayerSpec {
+    /// A mixer, then a feed-forward part, each behind its norms.
+    pub fn pair(mixer: (SublayerNorms, Mixer), feed_forward: (SublayerNorms, FeedForward)) -> LayerSpec {
+        let sublayers = vec![
+            Sublayer::new(mixer.0, Part::Mixer(mixer.1)),
+            Sublayer::new(feed_forward.0, Part::FeedForward(feed_forward.1)),
+        ];
+        LayerSpec { sublayers, stream_scale: StreamScale::One }
+    }
+
+    /// The same, with these norms around each sublayer.
+    pub fn with_norms(mut self, norms: SublayerNorms) -> LayerSpec {
+        self.sublayers.iter_mut().for_each(|sublayer| sublayer.norms = norms);
+        self
+    }
+
+    /// The same, with this factor of what each branch adds to the stream.
+    pub fn with_scale(mut self, scale: f32) -> LayerSpec {
+        self.sublayers.iter_mut().flat_map(|sublayer| &mut sublayer.branches).for_each(|branch| branch.scale = scale);
+        self
+    }
+
+    /// The same, with this mixer in the place of its first.
+    pub fn with_mixer(mut self, mixer: Mixer) -> LayerSpec {
+        if let Some(first) = self.parts_mut().find(|part| part.mixer().is_some()) {
+            *first = Part::Mixer(mixer);
+        }
+        self
+    }
+
+    /// The same, with all branches in one sublayer, which has these norms.
+    pub fn in_parallel(self, norms: SublayerNorms) -> LayerSpec {
+        let branches = self.sublayers.into_iter().flat_map(|sublayer| sublayer.branches).collect();
+        LayerSpec { sublayers: vec![Sublayer { norms, branches }], ..self }
+    }
+
+    /// What its branches compute.
+    pub fn parts(&self) -> impl Iterator<Item = &Part> {
+        self.sublayers.iter().flat_map(|sublayer| &sublayer.branches).map(|branch| &branch.part)
+    }
+
+    /// The same, to be changed.
+    pub fn parts_mut(&mut self) -> impl Iterator<Item = &mut Part> {
+        self.sublayers.iter_mut().flat_map(|sublayer| &mut sublayer.branches).map(|branch| &mut branch.part)
+    }
+
+    /// Its first attention.
+    pub fn attention(&self) -> Option<&SelfAttention> {
+        self.parts().filter_map(Part::mixer).find_map(Mixer::attention)
+    }
+
+    /// Its first mixer with a recurrent state.
+    pub fn recurrent(&self) -> Option<&Recurrent> {
+        self.parts().filter_map(Part::mixer).find_map(Mixer::recurrent)
+    }
+
+    /// Its first feed-forward part.
+    pub fn feed_forward(&self) -> Option<&FeedForward> {
+        self.parts().find_map(Part::feed_forward)
+    }
+
     fn parameters(&self, hidden: usize) -> usize {
-        let mixer = match &self.mixer {
-            Mixer::Attention(attention) => {
+        let rows = |part: &Part| match part {
+            Part::Mixer(Mixer::Attention(attention)) => {
                 let as_wide_as_queries = match attention.output_gate {
                     OutputGate::None => 2,
                     OutputGate::Sigmoid | OutputGate::SigmoidInQueries => 3,
                 };
                 as_wide_as_queries * attention.query_width() + 2 * attention.kv_width()
             }
-            Mixer::Recurrent(recurrent) => recurrent.rows(hidden),
+            Part::Mixer(Mixer::Recurrent(recurrent)) => recurrent.rows(hidden),
+            Part::FeedForward(part) => 3 * part.width(),
         };
-        hidden * (mixer + 3 * self.feed_forward.width())
+        hidden * self.parts().map(rows).sum::<usize>()
+    }
+}
+
+impl Sublayer {
+    /// A sublayer with one branch, which is added as it is.
+    pub fn new(norms: SublayerNorms, part: Part) -> Sublayer {
+        Sublayer { norms, branches: vec![Branch { part, scale: 1.0 }] }
+    }
+}
+
+impl Part {
+    /// The mixer, if that is what it is.
+    pub fn mixer(&self) -> Option<&Mixer> {
+        match self {
+            Part::Mixer(mixer) => Some(mixer),
+            Part::FeedForward(_) => None,
+        }
+    }
+
+    /// The feed-forward part, if that is what it is.
+    pub fn feed_forward(&self) -> Option<&FeedForward> {
+        match self {
+            Part::Mixer(_) => None,
+            Part::FeedForward(part) => Some(part),
+        }
     }
 }
 
@@ -406,10 +518,6 @@ impl Norm {
 impl SublayerNorms {
     /// No norms.
     pub const NONE: SublayerNorms = SublayerNorms { before: None, after: None };
-
-    fn is_none(&self) -> bool {
-        *self == SublayerNorms::NONE
-    }
 
     /// A norm before the sublayer, and one like it after.
     pub fn around(norm: Norm) -> SublayerNorms {
@@ -440,6 +548,14 @@ impl Mixer {
         match self {
             Mixer::Attention(attention) => Some(attention),
             Mixer::Recurrent(_) => None,
+        }
+    }
+
+    /// The layer with a recurrent state, if that is what it is.
+    pub fn recurrent(&self) -> Option<&Recurrent> {
+        match self {
+            Mixer::Attention(_) => None,
+            Mixer::Recurrent(recurrent) => Some(recurrent),
         }
     }
 
@@ -513,18 +629,13 @@ mod tests {
     }
 
     /// Two layers, the second changed.
-    fn spec(change: impl FnOnce(&mut SelfAttention, &mut GatedMlp)) -> DecoderSpec {
+    fn spec(change: impl FnOnce(&mut SelfAttention, &mut Mlp)) -> DecoderSpec {
         let norm = Norm::rms(1e-6);
-        let layer = |attention, mlp| LayerSpec {
-            order: Order::Sequential,
-            mixer_norms: SublayerNorms::before(norm),
-            mixer: Mixer::Attention(attention),
-            feed_forward_norms: SublayerNorms::before(norm),
-            feed_forward: FeedForward::Dense(mlp),
-            residual_scale: 1.0,
-            stream_scale: StreamScale::One,
+        let layer = |attention, mlp| {
+            let norms = SublayerNorms::before(norm);
+            LayerSpec::pair((norms, Mixer::Attention(attention)), (norms, FeedForward::Dense(mlp)))
         };
-        let mlp = GatedMlp { width: 80, activation: Activation::Silu, bias: Bias::None };
+        let mlp = Mlp { width: 80, activation: Activation::Silu, bias: Bias::None };
         let (mut other, mut other_mlp) = (attention(), mlp.clone());
         change(&mut other, &mut other_mlp);
         DecoderSpec {

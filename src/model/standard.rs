@@ -8,8 +8,8 @@
 use crate::fields::Fields;
 use crate::rope::{LayerType, PositionSettings, Rope, RopeDefaults};
 use crate::spec::{
-    Activation, Bias, DecoderSpec, FeedForward, GatedMlp, Head, HeadWeights, LayerSpec, Mixer, Norm, NormWeight, Order,
-    OutputGate, QkNorm, SelfAttention, StreamScale, SublayerNorms, Values,
+    Activation, Bias, DecoderSpec, FeedForward, Head, HeadWeights, LayerSpec, Mixer, Mlp, Norm, NormWeight, OutputGate,
+    QkNorm, SelfAttention, SublayerNorms, Values,
 };
 use base::error::{Error, Result};
 use base::limits;
@@ -120,8 +120,8 @@ impl Standard {
     }
 
     /// The MLP.
-    pub fn mlp(&self, bias: Bias) -> GatedMlp {
-        GatedMlp { width: self.intermediate, activation: Activation::Silu, bias }
+    pub fn mlp(&self, bias: Bias) -> Mlp {
+        Mlp { width: self.intermediate, activation: Activation::Silu, bias }
     }
 
     /// The sliding window of each layer. Which layers have one is what `layer_types` says, or else `slides` of their index.
@@ -194,20 +194,13 @@ impl Standard {
     }
 
     /// A layer with a norm before each part.
-    pub fn layer(&self, attention: SelfAttention, mlp: GatedMlp) -> LayerSpec {
-        LayerSpec {
-            order: Order::Sequential,
-            mixer_norms: SublayerNorms::before(self.norm),
-            mixer: Mixer::Attention(attention),
-            feed_forward_norms: SublayerNorms::before(self.norm),
-            feed_forward: FeedForward::Dense(mlp),
-            residual_scale: 1.0,
-            stream_scale: StreamScale::One,
-        }
+    pub fn layer(&self, attention: SelfAttention, mlp: Mlp) -> LayerSpec {
+        let norms = SublayerNorms::before(self.norm);
+        LayerSpec::pair((norms, Mixer::Attention(attention)), (norms, FeedForward::Dense(mlp)))
     }
 
     /// A decoder in which every layer is this one.
-    pub fn decoder(self, attention: SelfAttention, mlp: GatedMlp) -> DecoderSpec {
+    pub fn decoder(self, attention: SelfAttention, mlp: Mlp) -> DecoderSpec {
         let layers = vec![self.layer(attention, mlp); self.layers];
         self.decoder_of(layers)
     }

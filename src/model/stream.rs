@@ -29,6 +29,34 @@ pub struct Reader<'a, B: Backend> {
     pub layer: Option<&'a Linear<B>>,
 }
 
+/// What a sublayer adds to the stream.
+pub enum SublayerOutput<'a, B: Backend> {
+    /// What `layer` makes of `x`, not computed yet: a device may fuse the product with the addition and the next norm.
+    Product {
+        /// The projection back into the stream.
+        layer: &'a Linear<B>,
+        /// What it reads.
+        x: &'a Tensor<B::Storage>,
+    },
+    /// A sum that is there, such as that of several experts, as far as this rank computes it: all of it where it is alone, its share of each
+    /// number where shares are [reduced](Sharding::reduces), its columns where they are [gathered](Sharding::gathers).
+    #[allow(dead_code, reason = "what ends in a sum comes with the first experts")]
+    Delta(&'a Tensor<B::Storage>),
+}
+
+impl<B: Backend> Clone for Reader<'_, B> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<B: Backend> Copy for Reader<'_, B> {}
+
+impl<B: Backend> Reader<'_, B> {
+    /// Nothing is read before more is added.
+    pub const NONE: Self = Reader { norm: None, layer: None };
+}
+
 impl<B: Backend> Stream<B> {
     /// For passes of at most `tokens` tokens.
     pub fn new(backend: &B, hidden: usize, sharding: &Sharding, tokens: usize) -> Result<Stream<B>> {
@@ -83,33 +111,40 @@ impl<B: Backend> Stream<B> {
         ops::norm(backend, &mut self.normed, &self.rows, norm);
     }
 
-    /// Adds what `projection` makes of `x`, and normalizes the sum for `next`.
+    /// Adds what a sublayer computed, and normalizes the sum for `next`.
     pub fn add(
         &mut self,
         backend: &mut B,
         sharding: &Sharding,
-        projection: &Linear<B>,
-        x: &Tensor<B::Storage>,
+        output: SublayerOutput<B>,
         add: AddNorm<B::Vector>,
         next: Reader<B>,
     ) {
         let Stream { rows, delta, own_delta, normed } = self;
         let norm = next.norm.map(|norm| NextNorm { out: normed, norm });
-        match (norm, next.layer) {
-            (Some(norm), Some(reader)) if sharding.is_alone() => {
-                let (layer, reader) = (projection.with_input(x), reader.weight());
-                ops::linear_add_norm(backend, rows, delta, layer, add, norm, reader);
+        let (norm, own) = match (output, norm, next.layer) {
+            (SublayerOutput::Product { layer, x }, Some(norm), Some(reader)) if sharding.is_alone() => {
+                let (layer, reader) = (layer.with_input(x), reader.weight());
+                return ops::linear_add_norm(backend, rows, delta, layer, add, norm, reader);
             }
-            (norm, _) => {
-                projection.forward(backend, own_delta.as_mut().unwrap_or(delta), x);
-                if let Some(own) = own_delta {
-                    ops::join_columns(backend, delta, Some(Part { x: own, first: 0 }), &sharding.hidden);
-                }
-                match sharding.reduces() {
-                    true => ops::reduce_add_norm(backend, rows, delta, add, norm),
-                    false => ops::add_norm(backend, rows, delta, add, norm),
-                }
+            (SublayerOutput::Product { layer, x }, norm, _) => {
+                let own = own_delta.as_mut().unwrap_or(delta);
+                layer.forward(backend, own, x);
+                (norm, None)
             }
+            (SublayerOutput::Delta(own), norm, _) => (norm, Some(own)),
+        };
+        let delta = match (own.or(own_delta.as_ref()), sharding.gathers()) {
+            (Some(x), true) => {
+                ops::join_columns(backend, delta, Some(Part { x, first: 0 }), &sharding.hidden);
+                &*delta
+            }
+            (Some(delta), false) => delta,
+            (None, _) => &*delta,
+        };
+        match sharding.reduces() {
+            true => ops::reduce_add_norm(backend, rows, delta, add, norm),
+            false => ops::add_norm(backend, rows, delta, add, norm),
         }
     }
 }

@@ -611,7 +611,7 @@ fn a_folder_that_is_written_has_the_numbers_of_one_that_is_quantized_while_it_op
             let (mut open, mut written) =
                 (weights(&from, None, on_load).unwrap(), weights(&to.0, None, OnLoad::None).unwrap());
             let model = Description::read(&Source::open(&from).unwrap()).unwrap();
-            let (hidden, width) = (info.hidden_size, model.spec.layers[0].feed_forward.width());
+            let (hidden, width) = (info.hidden_size, model.spec.layers[0].feed_forward().unwrap().width());
             for layer in 0..info.num_layers {
                 let name = format!("layers.{layer}.mlp.down_proj");
                 let [wanted, found] =

@@ -5,7 +5,7 @@ use crate::description::Description;
 use crate::names::{AttentionNames, LLAMA, Layout, Names, NormNames, Root};
 use crate::quantization::OnLoad;
 use crate::shard::{Sharding, Sums};
-use crate::spec::{Activation, Norm, NormKind, NormWeight};
+use crate::spec::{Activation, Norm, NormKind, NormWeight, Part};
 use crate::spec::{SublayerNorms as Norms, *};
 use crate::weights::Reading;
 use compute::StateShape;
@@ -21,11 +21,6 @@ const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/lla
 const TOKEN: usize = 71;
 
 /// The two norms of a layer in other places.
-const BOTH_AROUND_MIXER: Names = Names {
-    mixer_norms: NormNames { before: "input_layernorm", after: "post_attention_layernorm" },
-    feed_forward_norms: NormNames { before: "", after: "" },
-    ..LLAMA
-};
 const BOTH_AFTER: Names = Names {
     mixer_norms: NormNames { before: "", after: "input_layernorm" },
     feed_forward_norms: NormNames { before: "", after: "post_attention_layernorm" },
@@ -108,7 +103,17 @@ impl Naive<'_> {
         normalized.zip(weights).map(|(v, w)| v * (add + f64::from(w))).collect()
     }
 
-    fn mlp(&mut self, layer: &str, mlp: &GatedMlp, x: &[f64]) -> Vec<f64> {
+    fn attention(&mut self, layer: &str, attention: &SelfAttention, x: &[f64]) -> Vec<f64> {
+        let mut value = self.product(&format!("{layer}self_attn.v_proj"), attention.kv_width(), x);
+        if attention.output_gate == OutputGate::Sigmoid {
+            let gate = format!("{layer}{}", self.weights.names().attention.gate);
+            let gate = self.product(&gate, value.len(), x);
+            value.iter_mut().zip(gate).for_each(|(v, gate)| *v /= 1.0 + (-gate).exp());
+        }
+        self.product(&format!("{layer}self_attn.o_proj"), x.len(), &value)
+    }
+
+    fn mlp(&mut self, layer: &str, mlp: &Mlp, x: &[f64]) -> Vec<f64> {
         let [gate, up] = ["gate", "up"].map(|part| self.product(&format!("{layer}mlp.{part}_proj"), mlp.width, x));
         let activate = |v: f64| match mlp.activation {
             Activation::Silu => v / (1.0 + (-v).exp()),
@@ -124,29 +129,22 @@ impl Naive<'_> {
         let embedding: Vec<f64> = embedding.into_iter().map(|v| v * f64::from(spec.embedding_scale)).collect();
         let mut x = self.norm(spec.embedding_norm, "", &embedding);
         for (index, layer) in spec.layers.iter().enumerate() {
-            let (at, scale) = (names.in_layer(index, ""), f64::from(layer.residual_scale));
-            let add = |x: &mut [f64], delta: Vec<f64>| x.iter_mut().zip(delta).for_each(|(x, v)| *x += scale * v);
-            let FeedForward::Dense(mlp) = &layer.feed_forward;
-            let (mixer_norms, mlp_norms) = (&layer.mixer_norms, &layer.feed_forward_norms);
-            let read = self.norm(mixer_norms.before, &format!("{at}{}", names.mixer_norms.before), &x);
-            let mut value =
-                self.product(&format!("{at}self_attn.v_proj"), layer.mixer.attention().unwrap().kv_width(), &read);
-            if layer.mixer.attention().unwrap().output_gate == OutputGate::Sigmoid {
-                let gate = self.product(&format!("{at}{}", names.attention.gate), value.len(), &read);
-                value.iter_mut().zip(gate).for_each(|(v, gate)| *v /= 1.0 + (-gate).exp());
-            }
-            let mixed = self.product(&format!("{at}self_attn.o_proj"), spec.hidden, &value);
-            let mixed = self.norm(mixer_norms.after, &format!("{at}{}", names.mixer_norms.after), &mixed);
-            add(&mut x, mixed);
-            let read = match layer.order {
-                Order::Sequential => {
-                    self.norm(mlp_norms.before, &format!("{at}{}", names.feed_forward_norms.before), &x)
+            let at = names.in_layer(index, "");
+            for Sublayer { norms, branches } in &layer.sublayers {
+                let parts = match branches[0].part {
+                    Part::Mixer(_) => &names.mixer_norms,
+                    Part::FeedForward(_) => &names.feed_forward_norms,
+                };
+                let read = self.norm(norms.before, &format!("{at}{}", parts.before), &x);
+                for Branch { part, scale } in branches {
+                    let delta = match part {
+                        Part::Mixer(mixer) => self.attention(&at, mixer.attention().unwrap(), &read),
+                        Part::FeedForward(FeedForward::Dense(mlp)) => self.mlp(&at, mlp, &read),
+                    };
+                    let delta = self.norm(norms.after, &format!("{at}{}", parts.after), &delta);
+                    x.iter_mut().zip(delta).for_each(|(x, v)| *x += f64::from(*scale) * v);
                 }
-                Order::Parallel => read,
-            };
-            let fed = self.mlp(&at, mlp, &read);
-            let fed = self.norm(mlp_norms.after, &format!("{at}{}", names.feed_forward_norms.after), &fed);
-            add(&mut x, fed);
+            }
         }
         let x = self.norm(Some(spec.final_norm), names.final_norm, &x);
         let logits = self.product(names.head, spec.vocab, &x);
@@ -162,12 +160,28 @@ type Change = fn(&mut DecoderSpec);
 fn around(spec: &mut DecoderSpec, mixer: [Option<Norm>; 2], feed_forward: [Option<Norm>; 2]) {
     for layer in &mut spec.layers {
         let norms = |[before, after]: [Option<Norm>; 2]| Norms { before, after };
-        (layer.mixer_norms, layer.feed_forward_norms) = (norms(mixer), norms(feed_forward));
+        (layer.sublayers[0].norms, layer.sublayers[1].norms) = (norms(mixer), norms(feed_forward));
     }
 }
 
+fn scale(layers: &mut [LayerSpec], scale: f32) {
+    layers.iter_mut().for_each(|layer| *layer = layer.clone().with_scale(scale));
+}
+
+fn change(spec: &mut DecoderSpec, change: fn(LayerSpec) -> LayerSpec) {
+    spec.layers.iter_mut().for_each(|layer| *layer = change(layer.clone()));
+}
+
+/// Both parts behind one norm, then the feed-forward part again.
+fn side_by_side(layer: LayerSpec, norm: Norm) -> LayerSpec {
+    let again = layer.sublayers[1].clone();
+    let mut layer = layer.in_parallel(Norms::before(norm));
+    layer.sublayers.push(again);
+    layer
+}
+
 fn gated(layer: &mut LayerSpec) {
-    let Mixer::Attention(attention) = &mut layer.mixer else { unreachable!() };
+    let Part::Mixer(Mixer::Attention(attention)) = &mut layer.sublayers[0].branches[0].part else { unreachable!() };
     attention.output_gate = OutputGate::Sigmoid;
 }
 
@@ -181,8 +195,8 @@ const CASES: &[(&str, &Names, Change)] = &[
     ("norms after without weights", &FOUR, |spec| around(spec, [Some(RMS), Some(ONES)], [Some(RMS), Some(ONES)])),
     ("a gate in every layer", &GATED, |spec| spec.layers.iter_mut().for_each(gated)),
     ("a gate in the last layer", &GATED, |spec| spec.layers.iter_mut().skip(1).for_each(gated)),
-    ("a residual scale", &LLAMA, |spec| spec.layers.iter_mut().for_each(|layer| layer.residual_scale = 0.22)),
-    ("residual scales that differ", &LLAMA, |spec| spec.layers[1].residual_scale = 3.0),
+    ("a residual scale", &LLAMA, |spec| scale(&mut spec.layers, 0.22)),
+    ("residual scales that differ", &LLAMA, |spec| scale(&mut spec.layers[1..], 3.0)),
     ("a head scale", &LLAMA, |spec| spec.head.scale = 0.0625),
     ("capped logits", &LLAMA, |spec| spec.head.softcap = Some(0.3)),
     ("scaled and capped logits", &LLAMA, |spec| (spec.head.scale, spec.head.softcap) = (4.0, Some(1.5))),
@@ -197,17 +211,27 @@ const CASES: &[(&str, &Names, Change)] = &[
     ("four norms", &FOUR, |spec| around(spec, [Some(RMS), Some(RMS)], [Some(PLUS_ONE), Some(PLUS_ONE)])),
     ("four norms, scaled", &FOUR, |spec| {
         around(spec, [Some(RMS), Some(PLUS_ONE)], [Some(LAYER), Some(RMS)]);
-        spec.layers.iter_mut().for_each(|layer| layer.residual_scale = 0.5);
+        scale(&mut spec.layers, 0.5);
     }),
     ("norms after and none before", &BOTH_AFTER, |spec| around(spec, [None, Some(RMS)], [None, Some(RMS)])),
-    ("parallel order", &BOTH_AROUND_MIXER, |spec| {
-        around(spec, [Some(LAYER), Some(RMS)], [None, None]);
-        spec.final_norm = LAYER;
-        spec.layers.iter_mut().for_each(|layer| layer.order = Order::Parallel);
+    ("scales that differ within a layer", &LLAMA, |spec| spec.layers[0].sublayers[1].branches[0].scale = 0.1),
+    ("branches side by side, then one", &LLAMA, |spec| change(spec, |layer| side_by_side(layer, LAYER))),
+    ("scaled branches side by side, then one", &LLAMA, |spec| {
+        change(spec, |layer| side_by_side(layer, RMS));
+        let branches = spec.layers.iter_mut().flat_map(|layer| &mut layer.sublayers[0].branches);
+        branches.zip([0.5, 2.0, 1.5, 0.25]).for_each(|(branch, scale)| branch.scale = scale);
+    }),
+    ("one branch after another", &LLAMA, |spec| {
+        change(spec, |mut layer| {
+            layer.sublayers.push(layer.sublayers[0].clone());
+            layer
+        });
     }),
     ("GELU", &LLAMA, |spec| {
         for layer in &mut spec.layers {
-            let FeedForward::Dense(mlp) = &mut layer.feed_forward;
+            let Part::FeedForward(FeedForward::Dense(mlp)) = &mut layer.sublayers[1].branches[0].part else {
+                unreachable!()
+            };
             mlp.activation = Activation::GeluTanh;
         }
     }),
@@ -234,9 +258,8 @@ fn the_stream_is_what_the_spec_says() {
 
 #[test]
 #[should_panic]
-fn a_parallel_layer_without_a_norm_before_it_is_a_bug() {
+fn branches_side_by_side_without_a_norm_before_them_are_a_bug() {
     let mut spec = Description::read(&Source::open(Path::new(MODEL)).unwrap()).unwrap().spec;
-    around(&mut spec, [None, None], [None, None]);
-    spec.layers[0].order = Order::Parallel;
+    change(&mut spec, |layer| layer.in_parallel(Norms::NONE));
     let _ = spec.check();
 }

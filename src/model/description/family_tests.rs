@@ -4,8 +4,8 @@ use super::family_configs::{configs, layers};
 use super::*;
 use crate::rope::RopeScaling;
 use crate::spec::{
-    Activation, Bias, FeedForward, HeadWeights, LayerSpec, Mixer, Norm, NormKind, NormOrder, NormWeight, Order,
-    OutputGate, QkNorm, SelfAttention, StreamScale, Values,
+    Activation, Bias, FeedForward, HeadWeights, LayerSpec, Norm, NormKind, NormOrder, NormWeight, OutputGate, QkNorm,
+    SelfAttention, StreamScale, Values,
 };
 use compute::Pairing;
 use serde_json::{Value, json};
@@ -32,8 +32,7 @@ pub(super) fn changed(name: &str, changes: Value) -> Value {
 }
 
 fn attention(layer: &LayerSpec) -> &SelfAttention {
-    let Mixer::Attention(attention) = &layer.mixer else { panic!("{layer:?}") };
-    attention
+    layer.attention().unwrap_or_else(|| panic!("{layer:?}"))
 }
 
 /// Whether each layer has a window, and whether it rotates.
@@ -104,9 +103,12 @@ fn smollm3_rotates_three_of_four_layers() {
 fn granite_has_four_factors() {
     let spec = described(&changed("granite-3.3-2b", json!({})));
     assert_eq!((spec.embedding_scale, spec.head.scale), (12.0, 0.125));
-    assert_eq!((spec.layers[7].residual_scale, attention(&spec.layers[7]).scores.scale), (0.22, 0.015625));
+    assert_eq!(
+        (spec.layers[7].sublayers[1].branches[0].scale, attention(&spec.layers[7]).scores.scale),
+        (0.22, 0.015625)
+    );
     let four = described(&changed("granite-4.0-micro", json!({})));
-    assert_eq!((four.layers[0].feed_forward.width(), attention(&four.layers[0]).rope), (8192, Some(0)));
+    assert_eq!((four.layers[0].feed_forward().unwrap().width(), attention(&four.layers[0]).rope), (8192, Some(0)));
     for other in [json!("nope"), json!(null)] {
         let four = described(&changed("granite-4.0-micro", json!({"position_embedding_type": other})));
         assert_eq!(attention(&four.layers[0]).rope, None);
@@ -117,13 +119,13 @@ fn granite_has_four_factors() {
 fn gemma_scales_by_one_more_than_its_norms_say() {
     for (name, window) in [("gemma-2-2b", 4096), ("gemma-3-1b", 512), ("gemma-3-4b", 1024)] {
         let spec = described(&changed(name, json!({})));
-        for norms in [spec.layers[0].mixer_norms, spec.layers[3].feed_forward_norms] {
+        for norms in [spec.layers[0].sublayers[0].norms, spec.layers[3].sublayers[1].norms] {
             for norm in [norms.before, norms.after, Some(spec.final_norm)] {
                 let norm = norm.unwrap_or_else(|| panic!("{name}: a norm is missing"));
                 assert_eq!((norm.kind, norm.weight), (NormKind::Rms, NormWeight::PlusOne), "{name}");
             }
         }
-        let FeedForward::Dense(mlp) = &spec.layers[0].feed_forward;
+        let Some(FeedForward::Dense(mlp)) = spec.layers[0].feed_forward() else { panic!() };
         assert_eq!((mlp.activation, spec.head.weights), (Activation::GeluTanh, HeadWeights::Tied), "{name}");
         assert_eq!(windows(&spec)[0].0, Some(window), "{name}");
     }
@@ -153,7 +155,7 @@ fn olmo_normalizes_what_a_part_adds() {
     for name in ["OLMo-2-1B", "Olmo-3-7B", "EXAONE-4.0-32B"] {
         let spec = described(&changed(name, json!({})));
         for layer in &spec.layers {
-            for norms in [layer.mixer_norms, layer.feed_forward_norms] {
+            for norms in layer.sublayers.iter().map(|sublayer| sublayer.norms) {
                 assert_eq!((norms.before, norms.after), (None, Some(spec.final_norm)), "{name}");
             }
         }
@@ -193,7 +195,7 @@ fn glm_4_and_cohere_rotate_neighbours() {
     assert_eq!((glm.ropes[0].rotary(128), glm.ropes[0].pairing), (64, Pairing::Neighbours));
     assert_eq!((attention(&glm.layers[0]).qkv_bias, attention(&glm.layers[0]).output_bias), (Bias::Added, Bias::None));
     let cohere = described(&changed("c4ai-command-r7b", json!({})));
-    assert_eq!((cohere.layers[0].order, cohere.final_norm.kind), (Order::Parallel, NormKind::Layer));
+    assert_eq!((cohere.layers[0].sublayers.len(), cohere.final_norm.kind), (1, NormKind::Layer));
     assert_eq!((cohere.head.scale, cohere.ropes[0].pairing), (0.25, Pairing::Neighbours));
     assert_eq!(windows(&cohere)[2..4], [(Some(4096), Some(0)), (None, None)]);
 }
@@ -207,7 +209,7 @@ fn muse_glimmer_has_norms_without_weights_and_gates() {
         assert_eq!(of_embeddings, Some((NormKind::Rms, 1e-5, NormWeight::Ones)), "{name}");
         assert_eq!(norm(spec.final_norm), (NormKind::Rms, 1e-5, NormWeight::Plain), "{name}");
         for layer in &spec.layers {
-            for norms in [layer.mixer_norms, layer.feed_forward_norms] {
+            for norms in layer.sublayers.iter().map(|sublayer| sublayer.norms) {
                 let [before, after] = [norms.before, norms.after].map(|of_part| norm(of_part.unwrap()));
                 assert_eq!(before, (NormKind::Rms, 1e-5, NormWeight::PlusOne), "{name}");
                 assert_eq!(after, (NormKind::Rms, 1e-8, NormWeight::PlusOne), "{name}");
@@ -276,7 +278,7 @@ fn gemma_4_has_other_heads_where_there_is_no_window() {
     assert_eq!((heads(4), heads(5)), ((256, 16, Values::Projected, Some(0)), (512, 4, Values::Keys, Some(1))));
     for layer in &spec.layers {
         assert_eq!((attention(layer).scores.scale, attention(layer).value_norm), (1.0, Some(1e-6)));
-        assert_eq!((layer.stream_scale, layer.mixer_norms.after), (StreamScale::Stored, Some(Norm::rms(1e-6))));
+        assert_eq!((layer.stream_scale, layer.sublayers[0].norms.after), (StreamScale::Stored, Some(Norm::rms(1e-6))));
     }
     assert_eq!((spec.ropes[1].rotary_factor, spec.ropes[0].theta), (1.0, 1e4));
     assert_eq!(spec.ropes[1].scaling, RopeScaling::Proportional { factor: 1.0, turning: 0.25 });

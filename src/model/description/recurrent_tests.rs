@@ -2,7 +2,7 @@
 
 use super::family_tests::{changed, described, parse};
 use crate::shard::{Sharding, Sums};
-use crate::spec::{Bias, HeadWeights, LayerSpec, Mixer, NormWeight, OutputGate, Recurrent};
+use crate::spec::{Bias, HeadWeights, LayerSpec, Mixer, NormWeight, OutputGate, Part, Recurrent};
 use compute::{DeltaHeads, ScanHeads, ValueOrder};
 use serde_json::json;
 
@@ -10,8 +10,8 @@ use serde_json::json;
 fn qwen3_5_has_three_layers_with_a_delta_rule_to_one_with_gated_attention() {
     let spec = described(&changed("Qwen3.5-9B", json!({})));
     for (index, layer) in spec.layers.iter().enumerate() {
-        assert_eq!(layer.mixer_norms.before.unwrap().weight, NormWeight::PlusOne);
-        match &layer.mixer {
+        assert_eq!(layer.sublayers[0].norms.before.unwrap().weight, NormWeight::PlusOne);
+        match layer.parts().find_map(Part::mixer).unwrap() {
             Mixer::Recurrent(Recurrent::GatedDelta(delta)) => {
                 assert_ne!(index % 4, 3);
                 let heads =
@@ -59,13 +59,13 @@ fn settings_of_a_delta_rule_that_nobody_computes_are_refused_by_name() {
 #[test]
 fn lfm2_has_convolutions_in_all_layers_but_those_that_it_names() {
     let spec = described(&changed("LFM2-1.2B", json!({})));
-    let is_conv = |layer: &LayerSpec| match &layer.mixer {
+    let is_conv = |layer: &LayerSpec| match layer.parts().find_map(Part::mixer).unwrap() {
         Mixer::Recurrent(Recurrent::ShortConv(conv)) => (conv.taps, conv.bias) == (3, Bias::None),
         _ => false,
     };
     let attentions: Vec<usize> = (0..16).filter(|&layer| !is_conv(&spec.layers[layer])).collect();
     assert_eq!(attentions, [2, 5, 8, 10, 12, 14]);
-    assert_eq!((spec.layers[0].feed_forward.width(), spec.head.weights), (8192, HeadWeights::Tied));
+    assert_eq!((spec.layers[0].feed_forward().unwrap().width(), spec.head.weights), (8192, HeadWeights::Tied));
     let kinds: Vec<&str> =
         (0..16).map(|layer| if attentions.contains(&layer) { "full_attention" } else { "conv" }).collect();
     let newer = json!({"full_attn_idxs": null, "layer_types": kinds, "intermediate_size": 12288, "block_ff_dim": null});
@@ -80,7 +80,7 @@ fn lfm2_has_convolutions_in_all_layers_but_those_that_it_names() {
 fn granite_4_h_has_selective_scans_and_rotates_nothing() {
     let spec = described(&changed("granite-4.0-h-1b", json!({})));
     for (index, layer) in spec.layers.iter().enumerate() {
-        match &layer.mixer {
+        match layer.parts().find_map(Part::mixer).unwrap() {
             Mixer::Recurrent(Recurrent::StateSpace(scan)) => {
                 let heads = ScanHeads { heads: 48, groups: 1, head_dim: 64, state_dim: 128 };
                 assert_eq!((scan.heads, scan.taps, scan.conv_bias, scan.bias), (heads, 4, Bias::Added, Bias::None));
@@ -88,7 +88,7 @@ fn granite_4_h_has_selective_scans_and_rotates_nothing() {
             Mixer::Attention(attention) => assert_eq!((attention.rope, [5, 15].contains(&index)), (None, true)),
             Mixer::Recurrent(other) => panic!("{other:?}"),
         }
-        assert_eq!(layer.residual_scale, 0.22);
+        assert_eq!(layer.sublayers[0].branches[0].scale, 0.22);
     }
     let auto = changed("granite-4.0-h-1b", json!({"mamba_d_head": "auto", "time_step_limit": [0.0, "inf"]}));
     assert_eq!(described(&auto), spec);

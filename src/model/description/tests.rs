@@ -31,10 +31,10 @@ fn the_config_of_a_real_model_is_read() {
     let spec = parse(json!({})).unwrap().spec;
     assert_eq!((spec.layers.len(), spec.hidden, spec.vocab, spec.max_positions), (28, 1024, 151936, 40960));
     assert_eq!(
-        (spec.layers[0].feed_forward.width(), spec.head.weights, spec.ropes[0].theta),
+        (spec.layers[0].feed_forward().unwrap().width(), spec.head.weights, spec.ropes[0].theta),
         (3072, HeadWeights::Tied, 1e6)
     );
-    let attention = spec.layers[0].mixer.attention().unwrap();
+    let attention = spec.layers[0].attention().unwrap();
     assert_eq!((attention.scores.heads, attention.kv_heads, attention.head_dim), (16, 8, 128));
     assert_eq!(
         (attention.qk_norm, attention.qkv_bias),
@@ -50,13 +50,13 @@ fn what_is_absent_or_null_has_the_default_of_its_family() {
             "hidden_act": gone, "bos_token_id": gone, "eos_token_id": gone, "rope_theta": gone
         }));
         let Description { spec, bos_token, eos_tokens, .. } = config.unwrap();
-        assert_eq!((spec.layers[0].mixer.attention().unwrap().kv_heads, spec.final_norm.eps), (16, 1e-6));
+        assert_eq!((spec.layers[0].attention().unwrap().kv_heads, spec.final_norm.eps), (16, 1e-6));
         assert_eq!((spec.head.weights, spec.ropes[0].theta), (HeadWeights::Own, 10_000.0));
         assert_eq!((bos_token, eos_tokens.len()), (None, 0));
-        assert_eq!(spec.layers[0].mixer.attention().unwrap().head_dim, 128, "Qwen3 has its own default");
+        assert_eq!(spec.layers[0].attention().unwrap().head_dim, 128, "Qwen3 has its own default");
     }
     let changes = json!({"architectures": ["LlamaForCausalLM"], "head_dim": null});
-    assert_eq!(parse(changes).unwrap().spec.layers[0].mixer.attention().unwrap().head_dim, 64, "hidden_size / heads");
+    assert_eq!(parse(changes).unwrap().spec.layers[0].attention().unwrap().head_dim, 64, "hidden_size / heads");
 }
 
 #[test]
@@ -64,8 +64,8 @@ fn families_differ_in_norms_and_biases() {
     let of = |name: &str, flag: bool| {
         let changes = json!({"architectures": [name], "attention_bias": flag, "mlp_bias": flag});
         let spec = parse(changes).unwrap().spec;
-        let (attention, FeedForward::Dense(mlp)) =
-            (spec.layers[0].mixer.attention().unwrap(), &spec.layers[0].feed_forward);
+        let attention = spec.layers[0].attention().unwrap();
+        let Some(FeedForward::Dense(mlp)) = spec.layers[0].feed_forward() else { panic!("{:?}", spec.layers[0]) };
         (attention.qk_norm, attention.qkv_bias, attention.output_bias, mlp.bias)
     };
     use Bias::{Added, None as No};
@@ -216,7 +216,7 @@ fn mistral_has_a_window_in_every_layer_unless_the_config_says_null() {
         assert_eq!(described.spec.windows().count(), 28);
     }
     let changes = json!({"architectures": ["MistralForCausalLM"], "head_dim": "(absent)"});
-    assert_eq!(parse(changes).unwrap().spec.layers[0].mixer.attention().unwrap().head_dim, 64, "hidden_size / heads");
+    assert_eq!(parse(changes).unwrap().spec.layers[0].attention().unwrap().head_dim, 64, "hidden_size / heads");
     let without = parse(json!({"architectures": ["MistralForCausalLM"], "sliding_window": 0}));
     assert!(matches!(without, Err(Error::ModelFile { .. })), "a window of no tokens");
 }

@@ -4,7 +4,7 @@
 use super::Family;
 use crate::fields::Fields;
 use crate::names;
-use crate::spec::{Bias, DecoderSpec, Head, LayerSpec, Norm, NormKind, Order, SelfAttention, SublayerNorms};
+use crate::spec::{Bias, DecoderSpec, Head, Norm, NormKind, SelfAttention, SublayerNorms};
 use crate::standard::Standard;
 use base::error::Result;
 use compute::AttentionSpec;
@@ -33,12 +33,7 @@ fn spec(fields: Fields) -> Result<DecoderSpec> {
         let scores = AttentionSpec { window, ..attention.scores };
         let rope = attention.rope.filter(|_| window.is_some());
         let attention = SelfAttention { scores, rope, qkv_bias: bias, output_bias: bias, ..attention };
-        LayerSpec {
-            order: Order::Parallel,
-            mixer_norms: SublayerNorms::before(norm),
-            feed_forward_norms: SublayerNorms::NONE,
-            ..standard.layer(attention, standard.mlp(Bias::None))
-        }
+        standard.layer(attention, standard.mlp(Bias::None)).in_parallel(SublayerNorms::before(norm))
     };
     let layers = standard.windows_by_pattern(fields, 4)?.into_iter().map(layer).collect();
     let decoder = standard.decoder_of(layers);

@@ -3,7 +3,7 @@
 
 use super::{Family, olmo2};
 use crate::fields::Fields;
-use crate::spec::{Bias, DecoderSpec, LayerSpec, NormOrder, QkNorm, SelfAttention, SublayerNorms};
+use crate::spec::{Bias, DecoderSpec, NormOrder, QkNorm, SelfAttention, SublayerNorms};
 use crate::standard::Standard;
 use base::error::Result;
 use compute::AttentionSpec;
@@ -42,7 +42,7 @@ fn spec(fields: Fields) -> Result<DecoderSpec> {
             ..attention
         };
         let layer = standard.layer(attention, standard.mlp(Bias::None));
-        LayerSpec { mixer_norms: norms, feed_forward_norms: norms, ..layer }
+        layer.with_norms(norms)
     };
     let layers = windows.into_iter().map(layer).collect();
     Ok(standard.decoder_of(layers))

@@ -3,7 +3,7 @@
 use super::Family;
 use crate::fields::Fields;
 use crate::names::{LLAMA, Names, NormNames};
-use crate::spec::{Bias, DecoderSpec, GatedMlp, Head, LayerSpec, SelfAttention, SublayerNorms};
+use crate::spec::{Bias, DecoderSpec, Head, Mlp, SelfAttention, SublayerNorms};
 use crate::standard::{Standard, activation, embedding_scale, score_scale};
 use base::error::Result;
 use compute::AttentionSpec;
@@ -37,13 +37,13 @@ fn spec(fields: Fields) -> Result<DecoderSpec> {
     let bias = fields.bias("attention_bias")?;
     let softcap = fields.positive_or_none("attn_logit_softcapping")?.map(|cap| cap as f32);
     let scale = score_scale(fields)?;
-    let mlp = GatedMlp { activation: activation(fields, "hidden_activation")?, ..standard.mlp(Bias::None) };
+    let mlp = Mlp { activation: activation(fields, "hidden_activation")?, ..standard.mlp(Bias::None) };
     let norms = SublayerNorms::around(standard.norm);
     let layer = |window| {
         let attention = standard.attention(standard.shared_width());
         let scores = AttentionSpec { window, scale, softcap, ..attention.scores };
         let attention = SelfAttention { scores, qkv_bias: bias, output_bias: bias, ..attention };
-        LayerSpec { mixer_norms: norms, feed_forward_norms: norms, ..standard.layer(attention, mlp.clone()) }
+        standard.layer(attention, mlp.clone()).with_norms(norms)
     };
     let layers = standard.windows(fields, |layer| layer.is_multiple_of(2))?.into_iter().map(layer).collect();
     let embedding_scale = embedding_scale(fields, standard.hidden)?;

@@ -3,7 +3,7 @@
 
 use super::{Family, gemma2};
 use crate::fields::Fields;
-use crate::spec::{Bias, DecoderSpec, GatedMlp, LayerSpec, NormOrder, QkNorm, SelfAttention, SublayerNorms};
+use crate::spec::{Bias, DecoderSpec, Mlp, NormOrder, QkNorm, SelfAttention, SublayerNorms};
 use crate::standard::{FULL, SLIDING, Standard, activation, embedding_scale, ropes_by_layer_type, score_scale};
 use base::error::Result;
 use compute::AttentionSpec;
@@ -36,14 +36,14 @@ fn spec(fields: Fields) -> Result<DecoderSpec> {
     let bias = fields.bias("attention_bias")?;
     let scale = score_scale(fields)?;
     let qk_norm = QkNorm::PerHead { norm: standard.norm, order: NormOrder::BeforeRope };
-    let mlp = GatedMlp { activation: activation(fields, "hidden_activation")?, ..standard.mlp(Bias::None) };
+    let mlp = Mlp { activation: activation(fields, "hidden_activation")?, ..standard.mlp(Bias::None) };
     let norms = SublayerNorms::around(standard.norm);
     let layer = |window: Option<usize>| {
         let attention = standard.attention(standard.shared_width());
         let scores = AttentionSpec { window, scale, ..attention.scores };
         let rope = Some(if window.is_some() { SLIDING } else { FULL });
         let attention = SelfAttention { scores, rope, qk_norm, qkv_bias: bias, output_bias: bias, ..attention };
-        LayerSpec { mixer_norms: norms, feed_forward_norms: norms, ..standard.layer(attention, mlp.clone()) }
+        standard.layer(attention, mlp.clone()).with_norms(norms)
     };
     let layers = standard.windows_by_pattern(fields, 6)?.into_iter().map(layer).collect();
     let embedding_scale = embedding_scale(fields, standard.hidden)?;

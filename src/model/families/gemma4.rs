@@ -6,7 +6,7 @@ use super::{Family, gemma2};
 use crate::fields::Fields;
 use crate::names::Names;
 use crate::spec::{
-    Bias, DecoderSpec, GatedMlp, Head, LayerSpec, NormOrder, QkNorm, SelfAttention, StreamScale, SublayerNorms, Values,
+    Bias, DecoderSpec, Head, LayerSpec, Mlp, NormOrder, QkNorm, SelfAttention, StreamScale, SublayerNorms, Values,
 };
 use crate::standard::{FULL, SLIDING, Standard, activation, embedding_scale, ropes_by_layer_type};
 use base::error::{Error, Result};
@@ -68,7 +68,7 @@ fn spec(fields: Fields) -> Result<DecoderSpec> {
     let values_are_keys = fields.flag("attention_k_eq_v")? == Some(true);
     let bias = fields.bias("attention_bias")?;
     let qk_norm = QkNorm::PerHead { norm: standard.norm, order: NormOrder::BeforeRope };
-    let mlp = GatedMlp { activation: activation(fields, "hidden_activation")?, ..standard.mlp(Bias::None) };
+    let mlp = Mlp { activation: activation(fields, "hidden_activation")?, ..standard.mlp(Bias::None) };
     let norms = SublayerNorms::around(standard.norm);
     let layer = |(window, [head_dim, kv_heads]): (Option<usize>, [usize; 2])| {
         let attention = standard.attention(head_dim);
@@ -85,12 +85,8 @@ fn spec(fields: Fields) -> Result<DecoderSpec> {
             rope: Some(if is_full { FULL } else { SLIDING }),
             ..attention
         };
-        LayerSpec {
-            mixer_norms: norms,
-            feed_forward_norms: norms,
-            stream_scale: StreamScale::Stored,
-            ..standard.layer(attention, mlp.clone())
-        }
+        let layer = standard.layer(attention, mlp.clone()).with_norms(norms);
+        LayerSpec { stream_scale: StreamScale::Stored, ..layer }
     };
     let layers = windows.into_iter().zip(heads).map(layer).collect();
     let softcap = fields.positive_or_none("final_logit_softcapping")?.map(|cap| cap as f32);

@@ -3,7 +3,7 @@
 use super::Family;
 use crate::fields::Fields;
 use crate::names::{FUSED_GATE_UP, LLAMA, MlpNames, Names, NormNames};
-use crate::spec::{Bias, DecoderSpec, LayerSpec, SelfAttention, SublayerNorms};
+use crate::spec::{Bias, DecoderSpec, SelfAttention, SublayerNorms};
 use crate::standard::{Standard, partial_rope};
 use base::error::Result;
 use serde_json::json;
@@ -34,6 +34,6 @@ fn spec(fields: Fields) -> Result<DecoderSpec> {
     let attention = standard.attention(standard.shared_width());
     let attention = SelfAttention { qkv_bias: fields.bias("attention_bias")?, ..attention };
     let layer = standard.layer(attention, standard.mlp(Bias::None));
-    let layers = vec![LayerSpec { mixer_norms: norms, feed_forward_norms: norms, ..layer }; standard.layers];
+    let layers = vec![layer.with_norms(norms); standard.layers];
     Ok(standard.decoder_of(layers))
 }

@@ -4,7 +4,7 @@
 use super::Family;
 use crate::fields::Fields;
 use crate::names;
-use crate::spec::{DecoderSpec, GatedMlp, Head, LayerSpec, SelfAttention};
+use crate::spec::{DecoderSpec, Head, Mlp, SelfAttention};
 use crate::standard::Standard;
 use base::error::Result;
 use compute::AttentionSpec;
@@ -32,12 +32,12 @@ fn spec(fields: Fields) -> Result<DecoderSpec> {
 }
 
 /// The decoder with its factors, of the dense models of both classes.
-pub fn decoder(fields: Fields, standard: Standard, mlp: GatedMlp, rope: Option<usize>) -> Result<DecoderSpec> {
+pub fn decoder(fields: Fields, standard: Standard, mlp: Mlp, rope: Option<usize>) -> Result<DecoderSpec> {
     let bias = fields.bias("attention_bias")?;
     let attention = standard.attention(standard.shared_width());
     let scores = AttentionSpec { scale: fields.factor("attention_multiplier")?, ..attention.scores };
     let attention = SelfAttention { scores, rope, qkv_bias: bias, output_bias: bias, ..attention };
-    let layer = LayerSpec { residual_scale: fields.factor("residual_multiplier")?, ..standard.layer(attention, mlp) };
+    let layer = standard.layer(attention, mlp).with_scale(fields.factor("residual_multiplier")?);
     let layers = vec![layer; standard.layers];
     let decoder = standard.decoder_of(layers);
     let head = Head { scale: 1.0 / fields.factor("logits_scaling")?, ..decoder.head };

@@ -4,7 +4,7 @@
 use super::{Family, granite};
 use crate::fields::Fields;
 use crate::names::{GateUpNames, LLAMA, MlpNames, Names, RateNames, ScanNames};
-use crate::spec::{Bias, DecoderSpec, GatedMlp, Mixer, Recurrent, StateSpace};
+use crate::spec::{Bias, DecoderSpec, LayerSpec, Mixer, Mlp, Recurrent, StateSpace};
 use crate::standard::{self, Standard};
 use base::error::{Error, Result};
 use base::limits;
@@ -59,12 +59,13 @@ fn spec(fields: Fields) -> Result<DecoderSpec> {
     let recurrent = standard::recurrent_layers(fields, standard.layers, types, "attention or mamba")?;
     let recurrent = recurrent.unwrap_or(vec![true; standard.layers]);
     let rope = (fields.text("position_embedding_type")? == Some("rope")).then_some(0);
-    let mlp = GatedMlp { width: fields.count("shared_intermediate_size")?, ..standard.mlp(Bias::None) };
+    let mlp = Mlp { width: fields.count("shared_intermediate_size")?, ..standard.mlp(Bias::None) };
     let scan = state_space(fields, &standard)?;
     let mut decoder = granite::decoder(fields, standard, mlp, rope)?;
-    for (layer, _) in decoder.layers.iter_mut().zip(recurrent).filter(|(_, is_recurrent)| *is_recurrent) {
-        layer.mixer = Mixer::Recurrent(Recurrent::StateSpace(scan.clone()));
-    }
+    let scan = Mixer::Recurrent(Recurrent::StateSpace(scan));
+    let layer =
+        |(layer, is_recurrent): (LayerSpec, bool)| if is_recurrent { layer.with_mixer(scan.clone()) } else { layer };
+    decoder.layers = decoder.layers.into_iter().zip(recurrent).map(layer).collect();
     Ok(decoder)
 }
 

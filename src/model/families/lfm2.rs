@@ -4,8 +4,7 @@ use super::Family;
 use crate::fields::Fields;
 use crate::names::{AttentionNames, ConvNames, GateUpNames, LLAMA, MlpNames, Names, NormNames, QkvNames};
 use crate::spec::{
-    Bias, DecoderSpec, GatedMlp, GatedShortConv, HeadWeights, LayerSpec, Mixer, NormOrder, QkNorm, Recurrent,
-    SelfAttention,
+    Bias, DecoderSpec, GatedShortConv, HeadWeights, Mixer, Mlp, NormOrder, QkNorm, Recurrent, SelfAttention,
 };
 use crate::standard::{self, Standard};
 use base::error::Result;
@@ -76,11 +75,11 @@ fn spec(fields: Fields) -> Result<DecoderSpec> {
         ..standard.attention(standard.shared_width())
     };
     let conv = GatedShortConv { taps: fields.count("conv_L_cache")?, bias: fields.bias("conv_bias")? };
-    let mlp = GatedMlp { width: mlp_width(fields)?, ..standard.mlp(Bias::None) };
+    let mlp = Mlp { width: mlp_width(fields)?, ..standard.mlp(Bias::None) };
     let layer = |is_conv: bool| {
         let layer = standard.layer(attention.clone(), mlp.clone());
         match is_conv {
-            true => LayerSpec { mixer: Mixer::Recurrent(Recurrent::ShortConv(conv.clone())), ..layer },
+            true => layer.with_mixer(Mixer::Recurrent(Recurrent::ShortConv(conv.clone()))),
             false => layer,
         }
     };

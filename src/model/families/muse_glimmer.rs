@@ -5,7 +5,7 @@ use super::{Family, gemma2};
 use crate::fields::Fields;
 use crate::names::{AttentionNames, Names};
 use crate::spec::{Bias, SelfAttention, SublayerNorms};
-use crate::spec::{DecoderSpec, GatedMlp, Head, LayerSpec, Norm, NormOrder, NormWeight, OutputGate, QkNorm};
+use crate::spec::{DecoderSpec, Head, Mlp, Norm, NormOrder, NormWeight, OutputGate, QkNorm};
 use crate::standard::{Standard, activation};
 use base::error::Result;
 use compute::AttentionSpec;
@@ -43,14 +43,14 @@ fn spec(fields: Fields) -> Result<DecoderSpec> {
     let without_weights = Norm { weight: NormWeight::Ones, ..standard.norm };
     let qk_norm = QkNorm::PerHead { norm: without_weights, order: NormOrder::BeforeRope };
     let qk_scale = fields.factor("qk_scale_factor")?;
-    let mlp = GatedMlp { activation: activation(fields, "hidden_activation")?, ..standard.mlp(Bias::None) };
+    let mlp = Mlp { activation: activation(fields, "hidden_activation")?, ..standard.mlp(Bias::None) };
     let layer = |(window, rotates): (Option<usize>, bool)| {
         let attention = standard.attention(standard.shared_width());
         let scores = AttentionSpec { window, scale: qk_scale * attention.scores.scale, ..attention.scores };
         let (rope, output_gate) = (attention.rope.filter(|_| rotates), OutputGate::Sigmoid);
         let biased = SelfAttention { qkv_bias: bias, output_bias: bias, ..attention };
         let attention = SelfAttention { scores, rope, qk_norm, output_gate, ..biased };
-        LayerSpec { mixer_norms: norms, feed_forward_norms: norms, ..standard.layer(attention, mlp.clone()) }
+        standard.layer(attention, mlp.clone()).with_norms(norms)
     };
     let layers = windows.into_iter().zip(rotated).map(layer).collect();
     let decoder = standard.decoder_of(layers);

@@ -3,7 +3,7 @@
 use super::Family;
 use crate::fields::Fields;
 use crate::names::{LLAMA, NORMS_AFTER, Names};
-use crate::spec::{Bias, DecoderSpec, LayerSpec, QkNorm, SelfAttention, SublayerNorms};
+use crate::spec::{Bias, DecoderSpec, QkNorm, SelfAttention, SublayerNorms};
 use crate::standard::Standard;
 use base::error::Result;
 use serde_json::json;
@@ -32,6 +32,6 @@ fn spec(fields: Fields) -> Result<DecoderSpec> {
         ..standard.attention(standard.shared_width())
     };
     let layer = standard.layer(attention, standard.mlp(Bias::None));
-    let layers = vec![LayerSpec { mixer_norms: norms, feed_forward_norms: norms, ..layer }; standard.layers];
+    let layers = vec![layer.with_norms(norms); standard.layers];
     Ok(standard.decoder_of(layers))
 }

@@ -2,7 +2,7 @@
 
 use super::{Family, olmo2};
 use crate::fields::Fields;
-use crate::spec::{Bias, DecoderSpec, LayerSpec, QkNorm, SelfAttention, SublayerNorms};
+use crate::spec::{Bias, DecoderSpec, QkNorm, SelfAttention, SublayerNorms};
 use crate::standard::{FULL, SLIDING, Standard, ropes_by_layer_type};
 use base::error::Result;
 use compute::AttentionSpec;
@@ -33,7 +33,7 @@ fn spec(fields: Fields) -> Result<DecoderSpec> {
             ..attention
         };
         let layer = standard.layer(attention, standard.mlp(Bias::None));
-        LayerSpec { mixer_norms: norms, feed_forward_norms: norms, ..layer }
+        layer.with_norms(norms)
     };
     let layers = standard.windows(fields, |layer| !(layer + 1).is_multiple_of(4))?.into_iter().map(layer).collect();
     Ok(standard.decoder_of(layers))

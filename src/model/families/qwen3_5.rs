@@ -4,9 +4,7 @@
 use super::Family;
 use crate::fields::Fields;
 use crate::names::{DeltaInputNames, DeltaNames, LLAMA, Names, RateNames};
-use crate::spec::{
-    Bias, DecoderSpec, GatedDelta, GatedMlp, LayerSpec, Mixer, NormOrder, OutputGate, QkNorm, Recurrent, SelfAttention,
-};
+use crate::spec::{Bias, DecoderSpec, GatedDelta, Mixer, Mlp, NormOrder, OutputGate, QkNorm, Recurrent, SelfAttention};
 use crate::standard::{self, Standard, activation, partial_rope};
 use base::error::Result;
 use base::limits;
@@ -85,12 +83,12 @@ fn spec(fields: Fields) -> Result<DecoderSpec> {
         taps: fields.count("linear_conv_kernel_dim")?,
         norm_eps,
     };
-    let mlp = GatedMlp { activation: activation(fields, "hidden_act")?, ..standard.mlp(Bias::None) };
+    let mlp = Mlp { activation: activation(fields, "hidden_act")?, ..standard.mlp(Bias::None) };
     let recurrent = recurrent_layers(fields, standard.layers)?;
     let layer = |is_recurrent: bool| {
         let layer = standard.layer(attention.clone(), mlp.clone());
         match is_recurrent {
-            true => LayerSpec { mixer: Mixer::Recurrent(Recurrent::GatedDelta(delta.clone())), ..layer },
+            true => layer.with_mixer(Mixer::Recurrent(Recurrent::GatedDelta(delta.clone()))),
             false => layer,
         }
     };

@@ -14,7 +14,7 @@ mod settings;
 
 use crate::fields::{Fields, Reads};
 use crate::names::Layout;
-use crate::spec::{DecoderSpec, Mixer, Norm, NormWeight, QkNorm, Recurrent};
+use crate::spec::{DecoderSpec, Mixer, Norm, NormWeight, Part, QkNorm, Recurrent, Sublayer};
 use base::error::{Error, Result};
 use base::limits;
 use compute::Pairing;
@@ -116,19 +116,23 @@ impl Stored {
         let complete = |norm: &mut Norm| norm.weight = NormWeight::Plain;
         complete(&mut spec.final_norm);
         for layer in &mut spec.layers {
-            for norms in [&mut layer.mixer_norms, &mut layer.feed_forward_norms] {
+            for Sublayer { norms, .. } in &mut layer.sublayers {
                 [&mut norms.before, &mut norms.after].into_iter().flatten().for_each(complete);
             }
-            match &mut layer.mixer {
-                Mixer::Attention(attention) => match &mut attention.qk_norm {
-                    QkNorm::PerHead { norm, .. } | QkNorm::Whole(norm) => complete(norm),
-                    QkNorm::None => {}
-                },
-                // One head each is in both orders the same.
-                Mixer::Recurrent(Recurrent::GatedDelta(delta)) if delta.heads.values > delta.heads.keys => {
-                    delta.heads.order = self.family.value_order;
+            for part in layer.parts_mut() {
+                match part {
+                    Part::Mixer(Mixer::Attention(attention)) => match &mut attention.qk_norm {
+                        QkNorm::PerHead { norm, .. } | QkNorm::Whole(norm) => complete(norm),
+                        QkNorm::None => {}
+                    },
+                    // One head each is in both orders the same.
+                    Part::Mixer(Mixer::Recurrent(Recurrent::GatedDelta(delta)))
+                        if delta.heads.values > delta.heads.keys =>
+                    {
+                        delta.heads.order = self.family.value_order;
+                    }
+                    Part::Mixer(Mixer::Recurrent(_)) | Part::FeedForward(_) => {}
                 }
-                Mixer::Recurrent(_) => {}
             }
         }
         spec

@@ -3,7 +3,7 @@
 //! It keeps no keys and values: what it knows of earlier tokens is its region of the recurrent state, first the inputs of the convolution, then the
 //! matrices of the rule.
 
-use super::{distinct, recurrent_layers};
+use super::distinct;
 use crate::linear::{Inputs, Linear, Projection};
 use crate::names::DeltaInputNames;
 use crate::shard::{Back, HeadShares, Sharding, columns_of};
@@ -68,7 +68,7 @@ pub fn state_numbers(spec: &Spec, sharding: &Sharding) -> usize {
 impl<B: Backend> DeltaScratch<B> {
     /// For passes of at most `tokens` tokens.
     pub fn new(backend: &B, spec: &DecoderSpec, sharding: &Sharding, tokens: usize) -> Result<DeltaScratch<B>> {
-        let shapes = recurrent_layers(spec).filter_map(|layer| match layer {
+        let shapes = spec.recurrent_layers().filter_map(|layer| match layer {
             Recurrent::GatedDelta(delta) => Some(delta.heads),
             _ => None,
         });

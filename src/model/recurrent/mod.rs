@@ -6,7 +6,7 @@ mod state_space;
 
 use crate::linear::Linear;
 use crate::shard::Sharding;
-use crate::spec::{self, DecoderSpec, Mixer};
+use crate::spec::{self, DecoderSpec};
 use crate::weights::Weights;
 use base::error::Result;
 use compute::ops;
@@ -40,14 +40,6 @@ pub fn state_numbers(spec: &spec::Recurrent, sharding: &Sharding, hidden: usize)
         spec::Recurrent::ShortConv(conv) => short_conv::state_numbers(conv, sharding, hidden),
         spec::Recurrent::StateSpace(scan) => state_space::state_numbers(scan, sharding),
     }
-}
-
-/// The recurrent layers of a decoder.
-fn recurrent_layers(spec: &DecoderSpec) -> impl Iterator<Item = &spec::Recurrent> {
-    spec.layers.iter().filter_map(|layer| match &layer.mixer {
-        Mixer::Recurrent(recurrent) => Some(recurrent),
-        Mixer::Attention(_) => None,
-    })
 }
 
 /// Each of some sizes once, in the order in which layers first have them.

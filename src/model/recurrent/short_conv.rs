@@ -1,6 +1,6 @@
 //! The gated short convolution of a layer: `out(c * conv(b * x))`, where `b`, `c` and `x` are projections of the stream.
 
-use super::{gathered, recurrent_layers};
+use super::gathered;
 use crate::linear::{Inputs, Linear, Projection};
 use crate::shard::{Back, Sharding};
 use crate::spec::{DecoderSpec, GatedShortConv as Spec, Recurrent};
@@ -44,7 +44,7 @@ pub fn state_numbers(spec: &Spec, sharding: &Sharding, hidden: usize) -> usize {
 impl<B: Backend> ConvScratch<B> {
     /// For passes of at most `tokens` tokens.
     pub fn new(backend: &B, spec: &DecoderSpec, sharding: &Sharding, tokens: usize) -> Result<ConvScratch<B>> {
-        if !recurrent_layers(spec).any(|layer| matches!(layer, Recurrent::ShortConv(_))) {
+        if !spec.recurrent_layers().any(|layer| matches!(layer, Recurrent::ShortConv(_))) {
             return Ok(ConvScratch(None));
         }
         let own = sharding.own_width(spec.hidden).len();

@@ -1,6 +1,6 @@
 //! Mamba-2 in a layer: a projection, a short convolution over `x`, `B` and `C`, the selective scan, a gate and a norm of each group, and the way out.
 
-use super::{distinct, gathered, recurrent_layers};
+use super::{distinct, gathered};
 use crate::linear::{Inputs, Linear, Projection};
 use crate::shard::{Back, Sharding, columns_of};
 use crate::spec::{DecoderSpec, Recurrent, StateSpace as Spec};
@@ -63,7 +63,7 @@ pub fn state_numbers(spec: &Spec, sharding: &Sharding) -> usize {
 impl<B: Backend> ScanScratch<B> {
     /// For passes of at most `tokens` tokens.
     pub fn new(backend: &B, spec: &DecoderSpec, sharding: &Sharding, tokens: usize) -> Result<ScanScratch<B>> {
-        let shapes = recurrent_layers(spec).filter_map(|layer| match layer {
+        let shapes = spec.recurrent_layers().filter_map(|layer| match layer {
             Recurrent::StateSpace(scan) => Some(scan.heads),
             _ => None,
         });

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::description::Description;
+use crate::spec::Part;
 use compute::KvFormat;
 use formats::DType;
 use formats::source::Source;
@@ -12,10 +13,15 @@ fn spec(heads: usize, kv_heads: usize, width: usize, vocab: usize) -> DecoderSpe
     let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/llama-f32-gqa1"));
     let mut spec = Description::read(&Source::open(folder).unwrap()).unwrap().spec;
     for layer in &mut spec.layers {
-        let crate::spec::Mixer::Attention(attention) = &mut layer.mixer else { unreachable!() };
-        (attention.scores.heads, attention.kv_heads) = (heads, kv_heads);
-        let crate::spec::FeedForward::Dense(mlp) = &mut layer.feed_forward;
-        mlp.width = width;
+        for part in layer.parts_mut() {
+            match part {
+                Part::Mixer(Mixer::Attention(attention)) => {
+                    (attention.scores.heads, attention.kv_heads) = (heads, kv_heads);
+                }
+                Part::Mixer(Mixer::Recurrent(_)) => unreachable!(),
+                Part::FeedForward(FeedForward::Dense(mlp)) => mlp.width = width,
+            }
+        }
     }
     spec.vocab = vocab;
     spec

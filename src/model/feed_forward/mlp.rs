@@ -3,7 +3,7 @@
 use crate::linear::{Inputs, Linear, Projection};
 use crate::names::GateUpNames;
 use crate::shard::{Back, Sharding};
-use crate::spec::{DecoderSpec, GatedMlp};
+use crate::spec::{self, DecoderSpec, FeedForward};
 use crate::weights::Weights;
 use base::error::Result;
 use compute::ops;
@@ -40,7 +40,7 @@ impl<B: Backend> MlpScratch<B> {
     /// For passes of at most `tokens` tokens.
     pub fn new(backend: &B, spec: &DecoderSpec, sharding: &Sharding, tokens: usize) -> Result<MlpScratch<B>> {
         let mut widths: Vec<usize> = Vec::new();
-        for width in spec.layers.iter().map(|layer| layer.feed_forward.width()) {
+        for width in spec.feed_forwards().map(|FeedForward::Dense(mlp)| mlp.width) {
             if !widths.contains(&width) {
                 widths.push(width);
             }
@@ -82,7 +82,7 @@ impl<B: Backend> Mlp<B> {
     /// The MLP of layer `layer`, whose input and output are `hidden` wide.
     pub fn load(
         backend: &B,
-        spec: &GatedMlp,
+        spec: &spec::Mlp,
         sharding: &Sharding,
         weights: &mut Weights,
         layer: usize,

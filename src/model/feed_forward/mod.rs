@@ -1,0 +1,75 @@
+//! What works on each token alone.
+
+mod mlp;
+
+use crate::linear::Linear;
+use crate::shard::Sharding;
+use crate::spec::{self, DecoderSpec};
+use crate::stream::SublayerOutput;
+use crate::weights::Weights;
+use base::error::Result;
+use compute::{Backend, Tensor};
+use mlp::{Mlp, MlpScratch};
+
+/// The feed-forward part of a layer, as far as this rank computes it.
+pub enum FeedForward<B: Backend> {
+    /// One MLP for all tokens.
+    Dense(Mlp<B>),
+}
+
+/// What such parts write on their way.
+pub struct FeedForwardScratch<B: Backend> {
+    dense: MlpScratch<B>,
+}
+
+impl<B: Backend> FeedForwardScratch<B> {
+    /// For passes of at most `tokens` tokens.
+    pub fn new(backend: &B, spec: &DecoderSpec, sharding: &Sharding, tokens: usize) -> Result<FeedForwardScratch<B>> {
+        Ok(FeedForwardScratch { dense: MlpScratch::new(backend, spec, sharding, tokens)? })
+    }
+
+    /// Sets the tokens of this pass.
+    pub fn set_rows(&mut self, tokens: usize) {
+        self.dense.set_rows(tokens);
+    }
+}
+
+impl<B: Backend> FeedForward<B> {
+    /// The part of layer `layer`, whose input and output are `hidden` wide.
+    pub fn load(
+        backend: &B,
+        spec: &spec::FeedForward,
+        sharding: &Sharding,
+        weights: &mut Weights,
+        layer: usize,
+        hidden: usize,
+    ) -> Result<FeedForward<B>> {
+        Ok(match spec {
+            spec::FeedForward::Dense(mlp) => {
+                FeedForward::Dense(Mlp::load(backend, mlp, sharding, weights, layer, hidden)?)
+            }
+        })
+    }
+
+    /// The layer that reads the input, where one alone does.
+    pub fn input(&self) -> Option<&Linear<B>> {
+        match self {
+            FeedForward::Dense(mlp) => Some(mlp.input()),
+        }
+    }
+
+    /// What it adds to the stream. `x` is `[tokens, hidden]`.
+    pub fn forward<'a>(
+        &'a self,
+        backend: &mut B,
+        scratch: &'a mut FeedForwardScratch<B>,
+        x: &Tensor<B::Storage>,
+    ) -> SublayerOutput<'a, B> {
+        match self {
+            FeedForward::Dense(mlp) => {
+                let gated = mlp.forward(backend, &mut scratch.dense, x);
+                SublayerOutput::Product { layer: mlp.output(), x: gated }
+            }
+        }
+    }
+}

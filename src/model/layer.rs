@@ -1,0 +1,249 @@
+//! A layer: sublayers that add to the residual stream, one after another. The branches of a sublayer read the same rows.
+
+use crate::attention::{self, Attention, AttentionScratch, PositionTables};
+use crate::feed_forward::{FeedForward, FeedForwardScratch};
+use crate::linear::Linear;
+use crate::norm::SublayerNorms;
+use crate::recurrent::{self, Recurrent, RecurrentScratch};
+use crate::shard::Sharding;
+use crate::spec::{self, DecoderSpec, LayerSpec, Mixer, StreamScale};
+use crate::stream::{Reader, Stream, SublayerOutput};
+use crate::weights::Weights;
+use base::error::Result;
+use compute::{Backend, Tensor};
+use std::vec;
+
+/// One layer.
+pub struct Layer<B: Backend> {
+    sublayers: Vec<Sublayer<B>>,
+    /// Of the stream behind the layer.
+    stream_scale: f32,
+}
+
+struct Sublayer<B: Backend> {
+    norms: SublayerNorms<B>,
+    branches: Vec<Branch<B>>,
+}
+
+struct Branch<B: Backend> {
+    part: Part<B>,
+    scale: f32,
+}
+
+enum Part<B: Backend> {
+    Attention(Attention<B>),
+    Recurrent(Recurrent<B>),
+    FeedForward(FeedForward<B>),
+}
+
+/// What sequences keep between passes.
+pub struct SequenceMemory<B: Backend> {
+    /// Keys and values.
+    pub cache: B::KvCache,
+    /// Recurrent states.
+    pub states: B::States,
+}
+
+/// What the branches of all layers write on their way.
+pub struct LayerScratch<B: Backend> {
+    attention: AttentionScratch<B>,
+    recurrent: RecurrentScratch<B>,
+    feed_forward: FeedForwardScratch<B>,
+}
+
+/// What layers read besides the stream.
+pub struct Context<'a, B: Backend> {
+    /// What the sequences kept, and where the new tokens are kept.
+    pub memory: &'a mut SequenceMemory<B>,
+    /// What depends on positions alone.
+    pub tables: &'a PositionTables<B>,
+    /// Which part of the model this rank computes.
+    pub sharding: &'a Sharding,
+    /// The batch.
+    pub device_batch: &'a B::DeviceBatch,
+}
+
+/// Where the next branch that needs memory of sequences has it.
+pub struct Places {
+    /// For each branch with attention.
+    kv_layers: vec::IntoIter<usize>,
+    /// Numbers of the recurrent state before it.
+    state: usize,
+}
+
+impl Places {
+    /// Those of the branches of a decoder, in order.
+    pub fn new(spec: &DecoderSpec) -> Places {
+        Places { kv_layers: spec.kv_layers().into_iter(), state: 0 }
+    }
+}
+
+impl<B: Backend> LayerScratch<B> {
+    /// For passes of at most `tokens` tokens.
+    pub fn new(backend: &B, spec: &DecoderSpec, sharding: &Sharding, tokens: usize) -> Result<LayerScratch<B>> {
+        Ok(LayerScratch {
+            attention: AttentionScratch::new(backend, spec, sharding, tokens)?,
+            recurrent: RecurrentScratch::new(backend, spec, sharding, tokens)?,
+            feed_forward: FeedForwardScratch::new(backend, spec, sharding, tokens)?,
+        })
+    }
+
+    /// Sets the tokens of this pass.
+    pub fn set_rows(&mut self, tokens: usize) {
+        self.attention.set_rows(tokens);
+        self.recurrent.set_rows(tokens);
+        self.feed_forward.set_rows(tokens);
+    }
+}
+
+impl<B: Backend> Layer<B> {
+    /// Layer `index`, which reads and adds to a stream of `hidden` numbers.
+    pub fn load(
+        backend: &B,
+        spec: &LayerSpec,
+        sharding: &Sharding,
+        weights: &mut Weights,
+        places: &mut Places,
+        [index, hidden]: [usize; 2],
+    ) -> Result<Layer<B>> {
+        let names = weights.names();
+        let sublayers = spec.sublayers.iter().map(|sublayer| {
+            let norms = match sublayer.branches.first().map(|branch| &branch.part) {
+                Some(spec::Part::FeedForward(_)) => &names.feed_forward_norms,
+                Some(spec::Part::Mixer(_)) | None => &names.mixer_norms,
+            };
+            let norms = SublayerNorms::load(backend, &sublayer.norms, weights, norms, index, hidden)?;
+            let branches = sublayer.branches.iter().map(|branch| {
+                let part = Part::load(backend, &branch.part, sharding, weights, places, [index, hidden])?;
+                Ok(Branch { part, scale: branch.scale })
+            });
+            Ok(Sublayer { norms, branches: branches.collect::<Result<_>>()? })
+        });
+        Ok(Layer {
+            sublayers: sublayers.collect::<Result<_>>()?,
+            stream_scale: match spec.stream_scale {
+                StreamScale::One => 1.0,
+                StreamScale::Stored => weights.number(&names.in_layer(index, names.stream_scale))?,
+            },
+        })
+    }
+
+    /// How its first sublayer reads the stream.
+    pub fn reader(&self) -> Reader<'_, B> {
+        self.sublayers[0].reader()
+    }
+
+    /// Adds what its sublayers compute to the stream, which `next` reads behind it.
+    pub fn forward(
+        &self,
+        backend: &mut B,
+        stream: &mut Stream<B>,
+        scratch: &mut LayerScratch<B>,
+        context: &mut Context<B>,
+        next: Reader<B>,
+    ) {
+        for (index, sublayer) in self.sublayers.iter().enumerate() {
+            let (next, stream_scale) = match self.sublayers.get(index + 1) {
+                Some(sublayer) => (sublayer.reader(), 1.0),
+                None => (next, self.stream_scale),
+            };
+            sublayer.forward(backend, stream, scratch, context, (next, stream_scale));
+        }
+    }
+}
+
+impl<B: Backend> Sublayer<B> {
+    /// How it reads the stream.
+    fn reader(&self) -> Reader<'_, B> {
+        let layer = match self.branches.as_slice() {
+            [only] => only.part.input(),
+            // Each of them reads the norm.
+            _ => None,
+        };
+        Reader { norm: self.norms.before(), layer }
+    }
+
+    fn forward(
+        &self,
+        backend: &mut B,
+        stream: &mut Stream<B>,
+        scratch: &mut LayerScratch<B>,
+        context: &mut Context<B>,
+        (next, stream_scale): (Reader<B>, f32),
+    ) {
+        for (index, branch) in self.branches.iter().enumerate() {
+            let read = if self.norms.before().is_some() { stream.normed() } else { stream.rows() };
+            let output = branch.part.forward(backend, scratch, context, read);
+            let (next, stream_scale) = match index + 1 == self.branches.len() {
+                true => (next, stream_scale),
+                // The rows that the first branch read are still there.
+                false => (Reader::NONE, 1.0),
+            };
+            stream.add(backend, context.sharding, output, self.norms.add(branch.scale, stream_scale), next);
+        }
+    }
+}
+
+impl<B: Backend> Part<B> {
+    fn load(
+        backend: &B,
+        spec: &spec::Part,
+        sharding: &Sharding,
+        weights: &mut Weights,
+        places: &mut Places,
+        [index, hidden]: [usize; 2],
+    ) -> Result<Part<B>> {
+        Ok(match spec {
+            spec::Part::Mixer(Mixer::Attention(attention)) => {
+                let at = places.kv_layers.next().expect("one for each branch with attention");
+                Part::Attention(Attention::load(backend, attention, sharding, weights, [index, at], hidden)?)
+            }
+            spec::Part::Mixer(Mixer::Recurrent(recurrent)) => {
+                let at = places.state;
+                places.state += recurrent::state_numbers(recurrent, sharding, hidden);
+                Part::Recurrent(Recurrent::load(backend, recurrent, sharding, weights, [index, at], hidden)?)
+            }
+            spec::Part::FeedForward(part) => {
+                Part::FeedForward(FeedForward::load(backend, part, sharding, weights, index, hidden)?)
+            }
+        })
+    }
+
+    /// The layer that reads the input, where one alone does.
+    fn input(&self) -> Option<&Linear<B>> {
+        match self {
+            Part::Attention(attention) => attention.input(),
+            Part::Recurrent(recurrent) => Some(recurrent.input()),
+            Part::FeedForward(part) => part.input(),
+        }
+    }
+
+    /// What it adds to the stream. `x` is `[tokens, hidden]`.
+    fn forward<'a>(
+        &'a self,
+        backend: &mut B,
+        scratch: &'a mut LayerScratch<B>,
+        context: &mut Context<B>,
+        x: &Tensor<B::Storage>,
+    ) -> SublayerOutput<'a, B> {
+        let Context { memory, tables, device_batch, .. } = context;
+        match self {
+            Part::Attention(attention) => {
+                let context = attention::Context { cache: &mut memory.cache, tables, device_batch };
+                let x = attention.forward(backend, &mut scratch.attention, context, x);
+                SublayerOutput::Product { layer: attention.output(), x }
+            }
+            Part::Recurrent(recurrent) => {
+                let x = recurrent.forward(backend, &mut scratch.recurrent, &mut memory.states, device_batch, x);
+                SublayerOutput::Product { layer: recurrent.output(), x }
+            }
+            Part::FeedForward(part) => part.forward(backend, &mut scratch.feed_forward, x),
+        }
+    }
+}
+
+/// Numbers of the recurrent state that a sequence keeps on a rank, all layers together.
+pub fn state_numbers(spec: &DecoderSpec, sharding: &Sharding) -> usize {
+    let of_layer = |layer: &spec::Recurrent| recurrent::state_numbers(layer, sharding, spec.hidden);
+    spec.recurrent_layers().map(of_layer).sum()
+}
