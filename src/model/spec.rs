@@ -10,6 +10,7 @@ pub use crate::rope::Temperature;
 use base::error::{Error, Result};
 pub use compute::{Activation, NormKind, NormOrder};
 use compute::{AttentionSpec, KvFormat, KvHeads, KvLayout, ValueOrder};
+pub use compute::{Groups, Router, Scores};
 pub use recurrent::{GatedDelta, GatedShortConv, Recurrent, StateSpace};
 
 mod recurrent;
@@ -130,6 +131,48 @@ pub enum Mixer {
 pub enum FeedForward {
     /// One MLP for all tokens.
     Dense(Mlp),
+    /// Several, of which a router chooses some for each token.
+    Experts(Experts),
+}
+
+/// A mixture of experts: see [`route`](compute::ops::route) and [`combine`](compute::ops::combine).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Experts {
+    /// What chooses them.
+    pub router: Router,
+    /// What is added to scores where experts are chosen.
+    pub correction: Correction,
+    /// Each of them, without biases.
+    pub expert: Mlp,
+    /// The expert that computes all tokens.
+    pub shared: Option<SharedExpert>,
+}
+
+/// What is added to scores where experts are chosen, and not where they are weighted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Correction {
+    /// A tensor of a number per expert.
+    Stored,
+    /// Nothing.
+    None,
+}
+
+/// An expert that computes all tokens.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SharedExpert {
+    /// What it computes.
+    pub mlp: Mlp,
+    /// What multiplies it.
+    pub gate: SharedGate,
+}
+
+/// What multiplies the expert that computes all tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SharedGate {
+    /// `sigmoid(W x)`, one number per token.
+    Sigmoid,
+    /// Nothing.
+    None,
 }
 
 /// Causal attention with grouped heads.
@@ -246,7 +289,7 @@ impl DecoderSpec {
     ///
     /// # Panics
     ///
-    /// If there is no layer, a layer adds nothing, an index leads nowhere, layers with heads of different sizes share a rope, a norm of embeddings has weights, or
+    /// If there is no layer, a layer adds nothing, an index leads nowhere, a router cannot choose, layers with heads of different sizes share a rope, a norm of embeddings has weights, or
     /// several branches have other norms than one before them: only a wrong family can cause it.
     pub fn check(&self) -> Result<()> {
         assert!(!self.layers.is_empty(), "a decoder has layers");
@@ -263,6 +306,7 @@ impl DecoderSpec {
             assert!(rope.is_none_or(|rope| rope < self.ropes.len() && self.rope_head_dim(rope) == head_dim));
         }
         self.recurrent_layers().try_for_each(Recurrent::check)?;
+        assert!(self.feed_forwards().filter_map(FeedForward::experts).all(|experts| experts.router.is_valid()));
         let mut ropes = self.ropes.iter().enumerate();
         ropes.try_for_each(|(index, rope)| rope.check(self.rope_head_dim(index)))?;
         assert!(self.layers.iter().all(|layer| !layer.sublayers.is_empty()));
@@ -295,6 +339,9 @@ impl DecoderSpec {
         }
         for eps in self.recurrent_layers().filter_map(Recurrent::norm_eps) {
             positive("rms_norm_eps or layer_norm_eps", eps)?;
+        }
+        for router in self.feed_forwards().filter_map(FeedForward::experts).map(|experts| &experts.router) {
+            positive("routed_scaling_factor", router.scale)?;
         }
         for attention in self.attentions() {
             positive("the scale of scores", attention.scores.scale)?;
@@ -436,6 +483,14 @@ impl LayerSpec {
         self
     }
 
+    /// The same, with this in the place of its first feed-forward part.
+    pub fn with_feed_forward(mut self, feed_forward: FeedForward) -> LayerSpec {
+        if let Some(first) = self.parts_mut().find(|part| part.feed_forward().is_some()) {
+            *first = Part::FeedForward(feed_forward);
+        }
+        self
+    }
+
     /// The same, with all branches in one sublayer, which has these norms.
     pub fn in_parallel(self, norms: SublayerNorms) -> LayerSpec {
         let branches = self.sublayers.into_iter().flat_map(|sublayer| sublayer.branches).collect();
@@ -477,7 +532,7 @@ impl LayerSpec {
                 as_wide_as_queries * attention.query_width() + 2 * attention.kv_width()
             }
             Part::Mixer(Mixer::Recurrent(recurrent)) => recurrent.rows(hidden),
-            Part::FeedForward(part) => 3 * part.width(),
+            Part::FeedForward(part) => part.rows(),
         };
         hidden * self.parts().map(rows).sum::<usize>()
     }
@@ -587,10 +642,32 @@ impl Mixer {
 }
 
 impl FeedForward {
-    /// Outputs of its widest projection.
+    /// The MLPs that compute every token.
+    pub fn dense(&self) -> Option<&Mlp> {
+        match self {
+            FeedForward::Dense(mlp) => Some(mlp),
+            FeedForward::Experts(experts) => experts.shared.as_ref().map(|shared| &shared.mlp),
+        }
+    }
+
+    /// The mixture of experts, if that is what it is.
+    pub fn experts(&self) -> Option<&Experts> {
+        match self {
+            FeedForward::Dense(_) => None,
+            FeedForward::Experts(experts) => Some(experts),
+        }
+    }
+
+    /// Outputs of the gate of its narrowest MLP.
     pub fn width(&self) -> usize {
-        let FeedForward::Dense(mlp) = self;
-        mlp.width
+        let of_experts = self.experts().map(|experts| experts.expert.width);
+        self.dense().map(|mlp| mlp.width).into_iter().chain(of_experts).min().unwrap_or(0)
+    }
+
+    /// Rows of as many numbers as the stream has that are read for a token.
+    fn rows(&self) -> usize {
+        let of_experts = |experts: &Experts| experts.router.experts + 3 * experts.router.chosen * experts.expert.width;
+        3 * self.dense().map_or(0, |mlp| mlp.width) + self.experts().map_or(0, of_experts)
     }
 }
 

@@ -1,7 +1,7 @@
 //! The gated MLP of a layer: `down(activation(gate(x)) * up(x))`.
 
 use crate::linear::{Inputs, Linear, Projection};
-use crate::names::GateUpNames;
+use crate::names::{GateUpNames, MlpNames};
 use crate::shard::{Back, Sharding};
 use crate::spec::{self, DecoderSpec, FeedForward};
 use crate::weights::Weights;
@@ -40,7 +40,7 @@ impl<B: Backend> MlpScratch<B> {
     /// For passes of at most `tokens` tokens.
     pub fn new(backend: &B, spec: &DecoderSpec, sharding: &Sharding, tokens: usize) -> Result<MlpScratch<B>> {
         let mut widths: Vec<usize> = Vec::new();
-        for width in spec.feed_forwards().map(|FeedForward::Dense(mlp)| mlp.width) {
+        for width in spec.feed_forwards().filter_map(FeedForward::dense).map(|mlp| mlp.width) {
             if !widths.contains(&width) {
                 widths.push(width);
             }
@@ -79,29 +79,21 @@ impl<B: Backend> WidthScratch<B> {
 }
 
 impl<B: Backend> Mlp<B> {
-    /// The MLP of layer `layer`, whose input and output are `hidden` wide.
+    /// The MLP of layer `layer` whose parts have these names, and whose input and output are `hidden` wide.
     pub fn load(
         backend: &B,
         spec: &spec::Mlp,
+        parts: &MlpNames,
         sharding: &Sharding,
         weights: &mut Weights,
-        layer: usize,
-        hidden: usize,
+        [layer, hidden]: [usize; 2],
     ) -> Result<Mlp<B>> {
         let names = weights.names();
-        let name = |part| names.in_layer(layer, part);
+        let in_layer = |part: Projection| Projection { name: names.in_layer(layer, &part.name), ..part };
         let (width, own) = (spec.width, sharding.own_width(spec.width));
-        let stacked = match names.mlp.gate_up {
-            GateUpNames::Separate { gate, up } => {
-                [gate, up].map(|part| Projection { name: name(part), outputs: width, own: vec![own.clone()] }).into()
-            }
-            GateUpNames::Fused(both) => {
-                let own = vec![own.clone(), width + own.start..width + own.end];
-                vec![Projection { name: name(both), outputs: 2 * width, own }]
-            }
-        };
+        let stacked: Vec<_> = gate_up_projections(parts, width, &own).into_iter().map(in_layer).collect();
         let Back { inputs, outputs, adds_bias } = sharding.back(width, own);
-        let down = Projection { name: name(names.mlp.down), outputs: hidden, own: vec![outputs] };
+        let down = in_layer(back_projection(parts, hidden, &outputs));
         let inputs = Inputs { all: width, own: inputs };
         Ok(Mlp {
             width,
@@ -138,4 +130,22 @@ impl<B: Backend> Mlp<B> {
             None => gated,
         }
     }
+}
+
+/// The projections into an MLP of `width`, of which a rank has the outputs `own` of the gate and of what stands beside it. Names are those of parts.
+pub fn gate_up_projections(parts: &MlpNames, width: usize, own: &Range<usize>) -> Vec<Projection> {
+    match parts.gate_up {
+        GateUpNames::Separate { gate, up } => {
+            [gate, up].map(|part| Projection { name: part.into(), outputs: width, own: vec![own.clone()] }).into()
+        }
+        GateUpNames::Fused(both) => {
+            let own = vec![own.clone(), width + own.start..width + own.end];
+            vec![Projection { name: both.into(), outputs: 2 * width, own }]
+        }
+    }
+}
+
+/// The projection back into the stream, of which a rank has the outputs `own`. The name is that of the part.
+pub fn back_projection(parts: &MlpNames, hidden: usize, own: &Range<usize>) -> Projection {
+    Projection { name: parts.down.into(), outputs: hidden, own: vec![own.clone()] }
 }
