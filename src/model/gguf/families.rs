@@ -4,8 +4,9 @@ use super::config::Config;
 use super::names::{self, GgufNames};
 use super::rope;
 use crate::families::{
-    cohere2, ernie4_5, exaone4, gemma2, gemma3, gemma4, glm4, granite, granite_hybrid, hunyuan, lfm2, llama,
-    ministral3, mistral, muse_glimmer, olmo2, olmo3, phi3, qwen2, qwen3, qwen3_5, seed_oss, smollm3,
+    cohere2, ernie4_5, ernie4_5_moe, exaone4, gemma2, gemma3, gemma4, glm4, glm4_moe, granite, granite_hybrid, hunyuan,
+    lfm2, lfm2_moe, llama, ministral3, mistral, mixtral, muse_glimmer, olmo2, olmo3, olmoe, phi3, qwen2, qwen3,
+    qwen3_5, qwen3_5_moe, qwen3_moe, seed_oss, smollm3,
 };
 use crate::family::Family;
 use base::error::Result;
@@ -55,8 +56,28 @@ const PLAIN: GgufFamily = GgufFamily {
     fields: biases,
 };
 
+/// With experts and without.
+const QWEN35: GgufFamily = GgufFamily {
+    family: &qwen3_5::FAMILY,
+    architecture: "qwen35",
+    names: &names::QWEN35,
+    value_order: ValueOrder::Tiled,
+    // Positions of text are the same on each axis.
+    ignores: &["rope.dimension_sections"],
+    fields: qwen3_5_fields,
+    ..PLAIN
+};
+
 /// All families. Of those with one architecture, the first whose mark a file has describes it.
 pub const FAMILIES: &[GgufFamily] = &[
+    GgufFamily {
+        family: &mixtral::FAMILY,
+        architecture: "llama",
+        mark: Some("expert_count"),
+        rotation: Rotation::Neighbours,
+        fields: mixtral_fields,
+        ..PLAIN
+    },
     GgufFamily { architecture: "llama", rotation: Rotation::Neighbours, ..PLAIN },
     GgufFamily {
         family: &ministral3::FAMILY,
@@ -75,16 +96,10 @@ pub const FAMILIES: &[GgufFamily] = &[
     },
     GgufFamily { family: &qwen2::FAMILY, architecture: "qwen2", fields: nothing, ..PLAIN },
     GgufFamily { family: &qwen3::FAMILY, architecture: "qwen3", ..PLAIN },
-    GgufFamily {
-        family: &qwen3_5::FAMILY,
-        architecture: "qwen35",
-        names: &names::QWEN35,
-        value_order: ValueOrder::Tiled,
-        // Positions of text are the same on each axis.
-        ignores: &["rope.dimension_sections"],
-        fields: qwen3_5_fields,
-        ..PLAIN
-    },
+    GgufFamily { family: &qwen3_moe::FAMILY, architecture: "qwen3moe", fields: qwen3_moe_fields, ..PLAIN },
+    GgufFamily { family: &olmoe::FAMILY, architecture: "olmoe", fields: olmoe_fields, ..PLAIN },
+    GgufFamily { family: &qwen3_5_moe::FAMILY, architecture: "qwen35moe", fields: qwen3_5_moe_fields, ..QWEN35 },
+    QWEN35,
     GgufFamily {
         family: &lfm2::FAMILY,
         architecture: "lfm2",
@@ -99,8 +114,6 @@ pub const FAMILIES: &[GgufFamily] = &[
         names: &names::GRANITE_HYBRID,
         rotation: Rotation::Neighbours,
         by_layer: &["attention.head_count_kv"],
-        // A file of experts has more of them than none.
-        ignores: &["expert_used_count"],
         fields: granite_hybrid_fields,
         ..PLAIN
     },
@@ -182,6 +195,29 @@ pub const FAMILIES: &[GgufFamily] = &[
         fields: biases_of_attention,
         ..PLAIN
     },
+    GgufFamily {
+        family: &glm4_moe::FAMILY,
+        architecture: "glm4moe",
+        names: &names::SEED_OSS,
+        fields: glm4_moe_fields,
+        ..PLAIN
+    },
+    GgufFamily {
+        family: &lfm2_moe::FAMILY,
+        architecture: "lfm2moe",
+        names: &names::LFM2,
+        by_layer: &["attention.head_count_kv"],
+        fields: lfm2_moe_fields,
+        ..PLAIN
+    },
+    GgufFamily {
+        family: &ernie4_5_moe::FAMILY,
+        architecture: "ernie4_5-moe",
+        // The number of experts that compute all tokens says it.
+        ignores: &["expert_shared_feed_forward_length"],
+        fields: ernie_moe_fields,
+        ..PLAIN
+    },
     GgufFamily { family: &cohere2::FAMILY, architecture: "cohere2", fields: cohere2_fields, ..PLAIN },
     GgufFamily {
         family: &muse_glimmer::FAMILY,
@@ -259,7 +295,10 @@ fn granite_factors(config: &mut Config) -> Result<()> {
 fn granite_hybrid_fields(config: &mut Config) -> Result<()> {
     let rotates = config.keys.flag("rope.scaling.finetuned")?.unwrap_or(true);
     config.set("position_embedding_type", if rotates { "rope" } else { "nope" });
-    config.set("num_local_experts", 0);
+    config.set("num_local_experts", config.positive("expert_count")?.unwrap_or(0.0) as u64);
+    if let Some(chosen) = config.positive("expert_used_count")? {
+        config.set("num_experts_per_tok", chosen as u64);
+    }
     let width = match config.positive("expert_shared_feed_forward_length")? {
         Some(_) => config.keys.count("expert_shared_feed_forward_length")?,
         None => config.keys.count("feed_forward_length")?,
@@ -279,6 +318,98 @@ fn granite_hybrid_fields(config: &mut Config) -> Result<()> {
     config.set_bias("mamba_conv_bias", &["ssm_conv1d.bias"]);
     config.set_bias("mamba_proj_bias", &["ssm_in.bias"]);
     granite_factors(config)
+}
+
+/// How many experts there are, and how many compute a token. llama.cpp scales weights only by a key of some families.
+fn experts(config: &mut Config) -> Result<()> {
+    config.set("num_experts", config.keys.count("expert_count")?);
+    config.set("num_experts_per_tok", config.keys.count("expert_used_count")?);
+    Ok(())
+}
+
+fn mixtral_fields(config: &mut Config) -> Result<()> {
+    experts(config)?;
+    mistral_fields(config)
+}
+
+/// llama.cpp has experts in every layer and divides their weights by their sum.
+fn qwen3_moe_fields(config: &mut Config) -> Result<()> {
+    experts(config)?;
+    config.set("moe_intermediate_size", config.keys.count("expert_feed_forward_length")?);
+    config.set("norm_topk_prob", true);
+    biases_of_attention(config)
+}
+
+/// llama.cpp does not divide the weights of experts.
+fn olmoe_fields(config: &mut Config) -> Result<()> {
+    experts(config)?;
+    config.set("norm_topk_prob", false);
+    biases_of_attention(config)
+}
+
+/// What an `expert_gating_func` of sigmoids is.
+const SIGMOIDS: u64 = 2;
+
+/// Sets the width of experts, and how many of the first layers have none, and refuses experts that are not scored by sigmoids.
+fn sigmoid_experts(config: &mut Config, dense: &str) -> Result<()> {
+    experts(config)?;
+    config.set("moe_intermediate_size", config.keys.count("expert_feed_forward_length")?);
+    let layers = config.keys.get("leading_dense_block_count").cloned();
+    config.set(dense, layers.unwrap_or_else(|| 0.into()));
+    match config.keys.get("expert_gating_func").map(Value::as_u64) {
+        Some(Some(SIGMOIDS)) => Ok(()),
+        _ => Err(config.keys.refuse(format!("expert_gating_func must be {SIGMOIDS} in a file of this architecture"))),
+    }
+}
+
+fn glm4_moe_fields(config: &mut Config) -> Result<()> {
+    sigmoid_experts(config, "first_k_dense_replace")?;
+    config.set("n_routed_experts", config.keys.count("expert_count")?);
+    config.remove("num_experts");
+    config.set("n_shared_experts", config.keys.count("expert_shared_count")?);
+    config.set("norm_topk_prob", config.keys.flag("expert_weights_norm")?.unwrap_or(false));
+    for (key, field) in [
+        ("expert_weights_scale", "routed_scaling_factor"),
+        ("expert_group_count", "n_group"),
+        ("expert_group_used_count", "topk_group"),
+    ] {
+        if let Some(value) = config.keys.get(key).cloned() {
+            config.set(field, value);
+        }
+    }
+    config.set_bias("use_qk_norm", &["attn_q_norm.weight"]);
+    biases_of_attention(config)
+}
+
+fn lfm2_moe_fields(config: &mut Config) -> Result<()> {
+    sigmoid_experts(config, "num_dense_layers")?;
+    let layers = config.layers()?;
+    config.set("use_expert_bias", (0..layers).any(|layer| config.layer_has(layer, "exp_probs_b.bias")));
+    lfm2_fields(config)
+}
+
+fn ernie_moe_fields(config: &mut Config) -> Result<()> {
+    for (key, field) in [
+        ("expert_count", "moe_num_experts"),
+        ("expert_used_count", "moe_k"),
+        ("expert_feed_forward_length", "moe_intermediate_size"),
+        ("interleave_moe_layer_step", "moe_layer_interval"),
+    ] {
+        config.set(field, config.keys.count(key)?);
+    }
+    for (key, field) in
+        [("leading_dense_block_count", "moe_layer_start_index"), ("expert_shared_count", "moe_num_shared_experts")]
+    {
+        config.set(field, config.keys.get(key).cloned().unwrap_or_else(|| 0.into()));
+    }
+    ernie_fields(config)
+}
+
+fn qwen3_5_moe_fields(config: &mut Config) -> Result<()> {
+    experts(config)?;
+    config.set("moe_intermediate_size", config.keys.count("expert_feed_forward_length")?);
+    config.set("shared_expert_intermediate_size", config.keys.count("expert_shared_feed_forward_length")?);
+    qwen3_5_fields(config)
 }
 
 /// What the keys call the sizes of a state space are those of a gated delta rule.
