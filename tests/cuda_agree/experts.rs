@@ -1,5 +1,6 @@
 //! `route`, `gated_expert_linear`, `expert_linear` and `combine`.
 
+use crate::inputs::codings;
 use crate::inputs::experts::{self, CASES, Case, Inputs, ROUTER, ROUTERS, Shared};
 use crate::scene::{
     Near, Random, assert_near, bound, filled, host_matrix, launched, numbers, on_device, poisoned, rounded, unit,
@@ -7,7 +8,7 @@ use crate::scene::{
 use compute::cpu::reference;
 use compute::cuda::{Cuda, Routes};
 use compute::{Activation, Backend, LayerInput, Rounding, Router, Scores, SharedExpert, ops};
-use formats::DType;
+use formats::{Coding, DType};
 
 /// What `router` chooses.
 fn routed(cuda: &mut Cuda, logits: &[f32], bias: Option<&[f32]>, router: &Router) -> Routes {
@@ -148,6 +149,66 @@ fn what_a_token_gets_does_not_depend_on_the_others() {
                     let found = mixed(cuda, case, &of_token(&inputs, case.tokens, token));
                     let wanted = &together[token * case.hidden..][..case.hidden];
                     assert!(found == wanted, "{name}, token {token}, {rounding:?}, {dtype:?}");
+                }
+            }
+        }
+    });
+}
+
+/// Sizes that every coding divides.
+const CODED: Case = Case { hidden: 768, width: 768, experts: 4, ..CASES[1].1 };
+
+/// Experts in codes, and in the numbers that these are on the device.
+fn coded_inputs(case: &Case, coding: Coding, dtype: DType) -> [Inputs; 2] {
+    [false, true].map(|decoded| {
+        let matrix = |random: &mut Random, rows, cols| {
+            let coded = codings::matrix(random, coding, [rows, cols]);
+            if decoded { coded.converted(dtype.into()).unwrap() } else { coded }
+        };
+        let inputs = Inputs::new(case, |v| rounded(v, dtype), matrix);
+        let logits = inputs.logits.iter().map(|&v| rounded(v, dtype)).collect();
+        Inputs { logits, ..inputs }
+    })
+}
+
+/// For few tokens, and for tiles of 16, 64 and 128 slots.
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn experts_in_codes_agree() {
+    on_device(|cuda, dtype| {
+        let mut in_codes = 0;
+        for coding in codings::all() {
+            for (tokens, has_bias) in [(1, false), (3, true), (20, false), (40, true), (300, false)] {
+                let case = Case { tokens, has_bias, ..CODED };
+                let [coded, numbers] = coded_inputs(&case, coding, dtype);
+                let expected = numbers.expected(&case, |v| rounded(v, dtype));
+                let greatest = expected.iter().fold(0.0, |greatest: f64, &v| greatest.max(f64::from(v).abs()));
+                let near = |&v: &f32| Near::stored(f64::from(v), 4.0 * unit(dtype) * greatest, dtype);
+                let expected: Vec<Near> = expected.iter().map(near).collect();
+                let mut found = Vec::new();
+                let names = launched(cuda, |cuda| found = mixed(cuda, &case, &coded));
+                assert_near(&found, &expected, bound(dtype), &format!("{coding}, {tokens} tokens, {dtype:?}"));
+                in_codes += names.iter().filter(|name| name.contains("expert_linear_coded")).count();
+            }
+        }
+        assert!(in_codes > 100, "{in_codes} products were computed from codes");
+    });
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn what_a_token_gets_from_experts_in_codes_does_not_depend_on_the_others() {
+    on_device(|cuda, dtype| {
+        for (rounding, all) in [(Rounding::Fastest, 8), (Rounding::BatchInvariant, 300)] {
+            cuda.set_rounding(rounding);
+            for coding in codings::all() {
+                let case = Case { tokens: all, has_bias: true, ..CODED };
+                let [inputs, _] = coded_inputs(&case, coding, dtype);
+                let together = mixed(cuda, &case, &inputs);
+                for token in [0, all / 2, all - 1] {
+                    let found = mixed(cuda, &case, &of_token(&inputs, all, token));
+                    let wanted = &together[token * case.hidden..][..case.hidden];
+                    assert!(found == wanted, "{coding}, token {token}, {rounding:?}, {dtype:?}");
                 }
             }
         }

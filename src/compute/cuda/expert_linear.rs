@@ -1,10 +1,12 @@
-//! See `ops/expert_linear.rs` and `ops/gated_expert_linear.rs` for the contracts, `kernels/expert_linear.cu` for the work.
+//! See `ops/expert_linear.rs` and `ops/gated_expert_linear.rs` for the contracts, `kernels/expert_linear.cu` for the work, and
+//! `kernels/expert_linear_coded.cu` for weights in codes.
 
+use super::coded::{COLUMNS, CodedWeights, Kind};
 use super::device::Device;
 use super::driver::Address;
 use super::experts::{Experts, Routes, TILE_ROWS};
 use super::kernels::{Kernel, suffix};
-use super::matrix::Vector;
+use super::matrix::{Rows, Vector};
 use super::params::params;
 use super::product::Results;
 use super::storage::Tensor;
@@ -21,6 +23,23 @@ params! {
         order: Address,
         tiles: Address,
         tile_count: Address,
+        n: i32,
+        k: i32,
+        out_stride: i32,
+        x_stride: i32,
+        slots_of_row: i32,
+        is_gelu_tanh: i32,
+    }
+
+    ExpertCodedParams in "expert_linear_coded.cu" {
+        out: Address,
+        x: Address,
+        bias: Address,
+        experts_of: Address,
+        order: Address,
+        tiles: Address,
+        tile_count: Address,
+        weight: CodedWeights,
         n: i32,
         k: i32,
         out_stride: i32,
@@ -63,12 +82,27 @@ impl Tiling {
     }
 }
 
+/// Kernels for codes of one kind.
+struct CodedKernels {
+    few: Kernel,
+    gated_few: Kernel,
+    /// For tiles of 16 slots, and of more, which it computes 64 at a time.
+    tiled: [Kernel; 2],
+}
+
+/// Slots and columns of a thread block of each of [`CodedKernels::tiled`].
+const CODED_TILES: [[usize; 2]; 2] = [[16, 32], [64, 16]];
+/// Threads of a thread block that reads codes.
+const CODED_THREADS: usize = 128;
+
 /// The kernels.
 pub struct Kernels {
     few: Kernel,
     gated_few: Kernel,
     /// In the order of [`TILINGS`].
     tiled: Vec<Kernel>,
+    /// In the order of [`Kind::ALL`].
+    coded: Vec<CodedKernels>,
 }
 
 impl Kernels {
@@ -81,7 +115,17 @@ impl Kernels {
             Ok(kernel)
         });
         let tiled = tiled.collect::<Result<_>>()?;
-        Ok(Kernels { few: kernel("expert_linear_few")?, gated_few: kernel("gated_expert_linear_few")?, tiled })
+        let of_codes = device.module("expert_linear_coded")?;
+        let coded = Kind::ALL.iter().map(|kind| {
+            let kernel = |gated: &str, variant: &str| {
+                let name = format!("{gated}expert_linear_coded_{}_{variant}_{dtype}", kind.name());
+                Kernel::new(&of_codes, &name)
+            };
+            let tiled = [kernel("", "t16")?, kernel("", "t64")?];
+            Ok(CodedKernels { few: kernel("", "few")?, gated_few: kernel("gated_", "few")?, tiled })
+        });
+        let coded = coded.collect::<Result<_>>()?;
+        Ok(Kernels { few: kernel("expert_linear_few")?, gated_few: kernel("gated_expert_linear_few")?, tiled, coded })
     }
 
     /// Launches the layer. `slots_of_row`: that read one row of its input.
@@ -97,6 +141,17 @@ impl Kernels {
             return self.launch_few(device, out, layer, slots_of_row, Results::Sums, routes);
         }
         let params = params(out, layer, slots_of_row, routes);
+        let params = match layer.weight.weights(device.dtype) {
+            Rows::Plain(weight) => ExpertLinearParams { weight, ..params },
+            Rows::Coded { form, weights, .. } => {
+                let rows = routes.tile_rows();
+                let index = usize::from(rows > CODED_TILES[0][0]);
+                let [slots, columns] = CODED_TILES[index];
+                let blocks = [routes.tiles(), out.cols().div_ceil(columns), rows.div_ceil(slots)];
+                let kernel = &self.coded[form.kind as usize].tiled[index];
+                return kernel.launch(device.chaining, blocks, CODED_THREADS, 0, &of_codes(params, weights));
+            }
+        };
         let index = TILE_ROWS.iter().position(|&rows| rows == routes.tile_rows()).expect("one of them");
         let (tiling, kernel) = (&TILINGS[index], &self.tiled[index]);
         let blocks = [routes.tiles(), out.cols().div_ceil(tiling.columns), 1];
@@ -137,22 +192,54 @@ impl Kernels {
             is_gelu_tanh: i32::from(results == Results::Gated(Activation::GeluTanh)),
             ..params(out, layer, slots_of_row, routes)
         };
+        let params = match layer.weight.weights(device.dtype) {
+            Rows::Plain(weight) => ExpertLinearParams { weight, ..params },
+            Rows::Coded { form, weights, .. } => {
+                let kernels = &self.coded[form.kind as usize];
+                let kernel = if results == Results::Sums { &kernels.few } else { &kernels.gated_few };
+                let blocks = [out.cols() / COLUMNS, routes.shape().slots(), 1];
+                return kernel.launch(device.chaining, blocks, CODED_THREADS, 0, &of_codes(params, weights));
+            }
+        };
         let blocks = [out.cols().div_ceil(outputs), routes.shape().slots(), 1];
         kernel.launch(device.chaining, blocks, threads, 0, &params)
     }
 }
 
+/// The same for weights in codes.
+fn of_codes(params: ExpertLinearParams, weight: CodedWeights) -> ExpertCodedParams {
+    let ExpertLinearParams { out, x, bias, experts_of, order, tiles, tile_count, n, k, .. } = params;
+    let ExpertLinearParams { out_stride, x_stride, slots_of_row, is_gelu_tanh, .. } = params;
+    ExpertCodedParams {
+        out,
+        x,
+        bias,
+        experts_of,
+        order,
+        tiles,
+        tile_count,
+        weight,
+        n,
+        k,
+        out_stride,
+        x_stride,
+        slots_of_row,
+        is_gelu_tanh,
+    }
+}
+
+/// All but the weights.
 fn params(
     out: &Tensor,
     layer: LayerInput<Tensor, Experts, Vector>,
     slots_of_row: usize,
     routes: &Routes,
 ) -> ExpertLinearParams {
-    let (LayerInput { x, weight, bias }, at) = (layer, routes.addresses());
+    let (LayerInput { x, bias, .. }, at) = (layer, routes.addresses());
     ExpertLinearParams {
         out: out.storage.address(),
         x: x.storage.address(),
-        weight: weight.address(),
+        weight: 0,
         bias: bias.map_or(0, |bias| bias.wide.address()),
         experts_of: at.experts,
         order: at.order,

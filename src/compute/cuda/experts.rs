@@ -3,11 +3,12 @@
 //! The matrices of all experts lie one after the other, so that a kernel finds one by its number. A slot is a token and one of its experts, numbered token
 //! by token; its row between the products has that number. What a kernel needs to know of the choice stays on the device, so that passes can be recorded.
 
+use super::coded::COLUMNS;
 use super::combine;
 use super::device::Device;
 use super::driver::{Address, Context, Memory};
 use super::expert_linear;
-use super::matrix::{Loader, Matrix};
+use super::matrix::{Loader, Matrix, Rows};
 use super::route;
 use crate::{ExpertsShape, HostMatrix, Router, RoutesShape};
 use base::error::{Error, Result};
@@ -51,14 +52,19 @@ impl Experts {
         dtype: DType,
     ) -> Result<Experts> {
         let parts: Vec<HostMatrix> = experts.iter().flatten().cloned().collect();
-        if let Some(coded) = parts.iter().find(|part| !part.coding().is_plain()) {
-            let what = format!("experts in {} on CUDA: choose a model in BF16 or F16, or device CPU", coded.coding());
-            return Err(Error::Unsupported { what });
-        }
         let outputs = |parts: &Vec<HostMatrix>| parts.iter().map(|part| part.shape().0).sum::<usize>();
         let (rows, (_, inputs)) = (outputs(&experts[0]), parts[0].shape());
         assert!(experts.iter().all(|parts| outputs(parts) == rows));
         let matrix = Matrix::new(context, loader, &parts, dtype)?;
+        // A kernel finds an expert by its number only where all are held alike, and codes lie in octets of rows.
+        let is_whole = |part: &HostMatrix| part.shape().0.is_multiple_of(COLUMNS);
+        if matrix.plain().is_none() && !(matrix.is_one_run() && parts.iter().all(is_whole)) {
+            let (coding, (rows, _)) = (parts[0].coding(), parts[0].shape());
+            let what = format!(
+                "experts of {rows} rows in {coding} on CUDA: all must have one coding and a multiple of {COLUMNS} rows; choose device CPU"
+            );
+            return Err(Error::Unsupported { what });
+        }
         Ok(Experts { matrix, shape: ExpertsShape { experts: experts.len(), outputs: rows, inputs } })
     }
 
@@ -68,8 +74,8 @@ impl Experts {
     }
 
     /// Where the first one begins.
-    pub(super) fn address(&self) -> Address {
-        self.matrix.plain().expect("all are plain")
+    pub(super) fn weights(&self, dtype: DType) -> Rows {
+        self.matrix.runs(0..self.matrix.rows(), dtype).next().expect("one run").1
     }
 }
 
