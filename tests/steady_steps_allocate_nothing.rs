@@ -65,11 +65,17 @@ fn a_hundred_steady_steps_allocate_nothing() {
         steady_steps(depth, &asking, 600);
     }
     steady_steps_of_ranks(&options());
+    // Experts, of which each token has others.
+    steady_steps_of_ranks(&options_of("glm4_moe-f32-groups"));
     steady_steps_of_processes();
 }
 
 fn options() -> EngineOptions {
-    let mut options = EngineOptions::new(driver::golden("qwen2-f16-old-keys"));
+    options_of("qwen2-f16-old-keys")
+}
+
+fn options_of(model: &str) -> EngineOptions {
+    let mut options = EngineOptions::new(driver::golden(model));
     options.device = Device::Cpu;
     (options.num_threads, options.tensor_parallel_size) = (Some(2), 2);
     (options.kv_block_size, options.kv_cache_bytes) = (Some(64), Some(4 << 20));

@@ -17,6 +17,7 @@ mod gguf;
 mod identity;
 mod layer;
 mod linear;
+mod mixture;
 pub mod names;
 mod norm;
 pub mod quantization;

@@ -2,6 +2,8 @@
 
 #[allow(dead_code)] // the CPU's cases have codings of their own
 pub mod codings;
+#[allow(dead_code)] // not every program computes with experts
+pub mod experts;
 pub mod logprobs;
 pub mod process_logits;
 #[allow(dead_code)] // not every program computes with states

@@ -53,7 +53,7 @@ fn logits(spec: &DecoderSpec, names: &'static Names, isa: Isa) -> Vec<f64> {
     let mut cpu = Cpu::new(1, isa);
     let sharding = Sharding::new(spec, 0, 1, Sums::Gathered).unwrap();
     let mut decoder = Decoder::load(&cpu, spec, sharding, &mut weights(names), &limits, 16).unwrap();
-    let cache = cpu.kv_cache(&spec.kv_layout(16, DType::F32.into()), 1).unwrap();
+    let cache = cpu.kv_cache(&spec.kv_layout(&limits, DType::F32.into()), 1).unwrap();
     let mut memory = SequenceMemory { cache, states: cpu.states(&StateShape::default()).unwrap() };
     let mut batch = Batch::with_limits(&limits);
     batch.token_ids.push(TOKEN as u32);
@@ -141,6 +141,7 @@ impl Naive<'_> {
                     let delta = match part {
                         Part::Mixer(mixer) => self.attention(&at, mixer.attention().unwrap(), &read),
                         Part::FeedForward(FeedForward::Dense(mlp)) => self.mlp(&at, mlp, &read),
+                        Part::FeedForward(FeedForward::Experts(_)) => unreachable!(),
                     };
                     let delta = self.norm(norms.after, &format!("{at}{}", parts.after), &delta);
                     x.iter_mut().zip(delta).for_each(|(x, v)| *x += f64::from(*scale) * v);

@@ -395,7 +395,6 @@ fn a_config_that_contradicts_itself_or_asks_for_something_else_is_refused() {
         ("granite-3.3-2b", "logits_scaling", json!(0.0)),
         ("granite-3.3-2b", "residual_multiplier", json!("0.22")),
         ("granite-3.3-2b", "num_local_experts", json!(40)),
-        ("granite-4.0-micro", "num_local_experts", json!(1)),
         ("granite-4.0-micro", "num_local_experts", json!("(absent)")),
         ("granite-4.0-micro", "layer_types", json!(["mamba", "sliding_attention"].repeat(20))),
         ("granite-4.0-micro", "time_step_limit", json!([0.001, 100.0])),

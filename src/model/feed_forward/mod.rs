@@ -1,5 +1,6 @@
 //! What works on each token alone.
 
+mod experts;
 mod mlp;
 
 use crate::linear::Linear;
@@ -9,28 +10,36 @@ use crate::stream::SublayerOutput;
 use crate::weights::Weights;
 use base::error::Result;
 use compute::{Backend, Tensor};
+use experts::{Experts, ExpertsScratch};
 use mlp::{Mlp, MlpScratch};
 
 /// The feed-forward part of a layer, as far as this rank computes it.
 pub enum FeedForward<B: Backend> {
     /// One MLP for all tokens.
     Dense(Mlp<B>),
+    /// Several, of which a router chooses some for each token.
+    Experts(Experts<B>),
 }
 
 /// What such parts write on their way.
 pub struct FeedForwardScratch<B: Backend> {
     dense: MlpScratch<B>,
+    experts: ExpertsScratch<B>,
 }
 
 impl<B: Backend> FeedForwardScratch<B> {
     /// For passes of at most `tokens` tokens.
     pub fn new(backend: &B, spec: &DecoderSpec, sharding: &Sharding, tokens: usize) -> Result<FeedForwardScratch<B>> {
-        Ok(FeedForwardScratch { dense: MlpScratch::new(backend, spec, sharding, tokens)? })
+        Ok(FeedForwardScratch {
+            dense: MlpScratch::new(backend, spec, sharding, tokens)?,
+            experts: ExpertsScratch::new(backend, spec, sharding, tokens)?,
+        })
     }
 
     /// Sets the tokens of this pass.
     pub fn set_rows(&mut self, tokens: usize) {
         self.dense.set_rows(tokens);
+        self.experts.set_rows(tokens);
     }
 }
 
@@ -46,7 +55,11 @@ impl<B: Backend> FeedForward<B> {
     ) -> Result<FeedForward<B>> {
         Ok(match spec {
             spec::FeedForward::Dense(mlp) => {
-                FeedForward::Dense(Mlp::load(backend, mlp, sharding, weights, layer, hidden)?)
+                let parts = &weights.names().mlp;
+                FeedForward::Dense(Mlp::load(backend, mlp, parts, sharding, weights, [layer, hidden])?)
+            }
+            spec::FeedForward::Experts(experts) => {
+                FeedForward::Experts(Experts::load(backend, experts, sharding, weights, layer, hidden)?)
             }
         })
     }
@@ -55,6 +68,7 @@ impl<B: Backend> FeedForward<B> {
     pub fn input(&self) -> Option<&Linear<B>> {
         match self {
             FeedForward::Dense(mlp) => Some(mlp.input()),
+            FeedForward::Experts(_) => None,
         }
     }
 
@@ -69,6 +83,10 @@ impl<B: Backend> FeedForward<B> {
             FeedForward::Dense(mlp) => {
                 let gated = mlp.forward(backend, &mut scratch.dense, x);
                 SublayerOutput::Product { layer: mlp.output(), x: gated }
+            }
+            FeedForward::Experts(experts) => {
+                let FeedForwardScratch { dense, experts: scratch } = scratch;
+                SublayerOutput::Delta(experts.forward(backend, scratch, dense, x))
             }
         }
     }
