@@ -306,6 +306,7 @@ mod tests {
             kv_layout: KvShape { kv_heads: 1, head_dim: 1, block_size: 4, format: KvFormat::Plain(DType::F32) }
                 .layers(1),
             window: None,
+            windowed: None,
             fingerprint: 0,
             parts: [(None, 0); 4],
         };
