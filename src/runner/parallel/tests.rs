@@ -53,7 +53,15 @@ fn open(fault: Fault, progress: &mut dyn FnMut(f32) -> ControlFlow<()>) -> Resul
             _ => {}
         }
         let cpu = Cpu::in_team(1, Isa::Portable, member, None);
-        PassRunner::open(&Switches::NONE, checkpoint.clone(), &config(), Device::Cpu, seat, |_, _, _| Ok(cpu), progress)
+        PassRunner::open(
+            &Switches::NONE,
+            checkpoint.clone(),
+            &config(),
+            Device::Cpu,
+            seat,
+            |_, _, _, _| Ok(cpu),
+            progress,
+        )
     };
     ParallelRunner::open(Seat::of(RANKS), open, progress).map(|(runner, _)| runner)
 }
