@@ -16,6 +16,7 @@ mod fields;
 mod gguf;
 mod identity;
 mod layer;
+mod layer_inputs;
 mod linear;
 pub mod names;
 mod norm;

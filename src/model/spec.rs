@@ -10,8 +10,12 @@ pub use crate::rope::Temperature;
 use base::error::{Error, Result};
 pub use compute::{Activation, NormKind, NormOrder};
 use compute::{AttentionSpec, KvFormat, KvHeads, KvLayout, ValueOrder};
+pub use feed_forward::{FeedForward, LayerInput, Mlp, MlpForm};
+pub use layer::{Branch, LayerSpec, Part, StreamScale, Sublayer};
 pub use recurrent::{GatedDelta, GatedShortConv, GroupNorm, Recurrent, ScanScales, StateSpace};
 
+mod feed_forward;
+mod layer;
 mod recurrent;
 
 /// Heads wider than this are not computed: kernels keep a head in registers or on the stack.
@@ -28,6 +32,8 @@ pub struct DecoderSpec {
     pub embedding_scale: f32,
     /// Of these rows. `None`: the stream begins with the rows themselves.
     pub embedding_norm: Option<Norm>,
+    /// What each layer gets of a token besides the stream. `None`: nothing.
+    pub layer_inputs: Option<LayerInputs>,
     /// What is computed between the embedding and the head, in order. At least one.
     pub layers: Vec<LayerSpec>,
     /// Before the head.
@@ -40,49 +46,16 @@ pub struct DecoderSpec {
     pub max_positions: usize,
 }
 
-/// One layer: what adds to the stream, one after another.
-#[derive(Clone, Debug, PartialEq)]
-pub struct LayerSpec {
-    /// In order. At least one.
-    pub sublayers: Vec<Sublayer>,
-    /// Factor of the stream behind the layer.
-    pub stream_scale: StreamScale,
-}
-
-/// What adds to the stream: `n = before(x)`, then `x += scale * after(part(n))` for each branch.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Sublayer {
-    /// Around the branches.
-    pub norms: SublayerNorms,
-    /// At least one. Several read the same rows, need a norm before them, and have none after.
-    pub branches: Vec<Branch>,
-}
-
-/// One of the summands of a sublayer.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Branch {
-    /// What is computed.
-    pub part: Part,
-    /// Factor of what it adds to the stream.
-    pub scale: f32,
-}
-
-/// What a branch computes.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Part {
-    /// What brings the tokens of a sequence together.
-    Mixer(Mixer),
-    /// What works on each token alone.
-    FeedForward(FeedForward),
-}
-
-/// Factor of the whole stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StreamScale {
-    /// 1.
-    One,
-    /// A tensor of one number.
-    Stored,
+/// What each layer gets of a token besides the stream: `(t + norm(p / sqrt(hidden))) / sqrt(2)`, where `t` is the scaled row of a table and `p` a
+/// projection of what the stream begins with. Both have `width` numbers for each layer, and a norm of them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LayerInputs {
+    /// Numbers for each layer.
+    pub width: usize,
+    /// Factor of the rows of the table.
+    pub table_scale: f32,
+    /// Of the numbers for a layer.
+    pub norm: Norm,
 }
 
 /// The norms around one sublayer: `after(f(before(x)))`. One that is `None` is the identity.
@@ -125,13 +98,6 @@ pub enum Mixer {
     Recurrent(Recurrent),
 }
 
-/// What works on each token alone.
-#[derive(Clone, Debug, PartialEq)]
-pub enum FeedForward {
-    /// One MLP for all tokens.
-    Dense(Mlp),
-}
-
 /// Causal attention with grouped heads.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SelfAttention {
@@ -143,6 +109,8 @@ pub struct SelfAttention {
     pub head_dim: usize,
     /// Whether queries and keys are normalized.
     pub qk_norm: QkNorm,
+    /// Whose keys and values are read.
+    pub kv_source: KvSource,
     /// Where values come from.
     pub values: Values,
     /// What is added to the mean of squares of a value head that is divided by its root, without weights. `None`: values are as projected.
@@ -159,31 +127,6 @@ pub struct SelfAttention {
     pub temperature: Option<Temperature>,
 }
 
-/// Projections up and down, and what is between them.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Mlp {
-    /// Outputs of `up`, and of `gate`.
-    pub width: usize,
-    /// What is between them.
-    pub form: MlpForm,
-    /// Of all projections.
-    pub bias: Bias,
-}
-
-/// What an MLP computes.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum MlpForm {
-    /// `down(activation(gate_scale * gate(x)) * up(x))`
-    Gated {
-        /// Of the gate.
-        activation: Activation,
-        /// Factor of the gate before.
-        gate_scale: f32,
-    },
-    /// `down(max(up(x), 0)^2)`
-    ReluSquared,
-}
-
 /// Whether queries and keys are normalized.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum QkNorm {
@@ -198,6 +141,15 @@ pub enum QkNorm {
     Whole(Norm),
     /// Not at all.
     None,
+}
+
+/// Whose keys and values attention reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KvSource {
+    /// Its own.
+    Own,
+    /// Those of an earlier attention with its own, by its place among [`DecoderSpec::attentions`]: there is no projection to keys and values.
+    Attention(usize),
 }
 
 /// Where values come from.
@@ -260,7 +212,7 @@ impl DecoderSpec {
     ///
     /// # Panics
     ///
-    /// If there is no layer, a layer adds nothing, an index leads nowhere, layers with heads of different sizes share a rope, a norm of embeddings has weights, or
+    /// If there is no layer, a layer adds nothing, an index leads nowhere, attention reads keys and values of other heads, layers with heads of different sizes share a rope, a norm of embeddings has weights, or
     /// several branches have other norms than one before them: only a wrong family can cause it.
     pub fn check(&self) -> Result<()> {
         assert!(!self.layers.is_empty(), "a decoder has layers");
@@ -276,6 +228,17 @@ impl DecoderSpec {
             // A table of cosines and sines is made for heads of one size.
             assert!(rope.is_none_or(|rope| rope < self.ropes.len() && self.rope_head_dim(rope) == head_dim));
         }
+        let attentions: Vec<&SelfAttention> = self.attentions().collect();
+        assert!(attentions.iter().enumerate().all(|(index, attention)| match attention.kv_source {
+            KvSource::Own => true,
+            KvSource::Attention(of) => {
+                let heads = |of: &SelfAttention| (of.kv_heads, of.head_dim, of.scores.window);
+                of < index && attentions[of].kv_source == KvSource::Own && heads(attentions[of]) == heads(attention)
+            }
+        }));
+        let width = self.layer_inputs.map(|inputs| inputs.width);
+        let mut layer_inputs = self.feed_forwards().filter_map(FeedForward::layer_input);
+        assert!(layer_inputs.all(|input| Some(input.width) == width));
         self.recurrent_layers().try_for_each(Recurrent::check)?;
         let mut ropes = self.ropes.iter().enumerate();
         ropes.try_for_each(|(index, rope)| rope.check(self.rope_head_dim(index)))?;
@@ -303,11 +266,15 @@ impl DecoderSpec {
         positive("the scale of logits", self.head.scale)?;
         self.head.softcap.map_or(Ok(()), |cap| positive("final_logit_softcapping", cap))?;
         self.embedding_norm.iter().chain([&self.final_norm]).try_for_each(norm)?;
+        if let Some(LayerInputs { table_scale, norm: of_inputs, .. }) = &self.layer_inputs {
+            positive("the scale of embeddings", *table_scale)?;
+            norm(of_inputs)?;
+        }
         for Sublayer { norms, branches } in self.sublayers() {
             norms.before.iter().chain(&norms.after).try_for_each(norm)?;
             branches.iter().try_for_each(|branch| positive("the scale of residuals", branch.scale))?;
         }
-        for FeedForward::Dense(mlp) in self.feed_forwards() {
+        for mlp in self.feed_forwards().filter_map(FeedForward::mlp) {
             if let MlpForm::Gated { gate_scale, .. } = mlp.form {
                 positive("the scale of gates", gate_scale)?;
             }
@@ -379,7 +346,15 @@ impl DecoderSpec {
 
     /// Which KV layer each of [`attentions`](Self::attentions) reads. `[attentions]`
     pub fn kv_layers(&self) -> Vec<usize> {
-        (0..self.attentions().count()).collect()
+        let mut layers: Vec<usize> = Vec::new();
+        let mut own = 0..;
+        for attention in self.attentions() {
+            layers.push(match attention.kv_source {
+                KvSource::Own => own.next().expect("there is no end"),
+                KvSource::Attention(of) => layers[of],
+            });
+        }
+        layers
     }
 
     /// Numbers in a head that a rope rotates: those of the layers that refer to it.
@@ -424,109 +399,8 @@ impl DecoderSpec {
     /// The KV cache that this model needs.
     pub fn kv_layout(&self, block_size: usize, format: KvFormat) -> KvLayout {
         let heads = |&SelfAttention { kv_heads, head_dim, .. }: &SelfAttention| KvHeads { kv_heads, head_dim };
-        KvLayout { layers: self.attentions().map(heads).collect(), block_size, format }
-    }
-}
-
-impl LayerSpec {
-    /// A mixer, then a feed-forward part, each behind its norms.
-    pub fn pair(mixer: (SublayerNorms, Mixer), feed_forward: (SublayerNorms, FeedForward)) -> LayerSpec {
-        let sublayers = vec![
-            Sublayer::new(mixer.0, Part::Mixer(mixer.1)),
-            Sublayer::new(feed_forward.0, Part::FeedForward(feed_forward.1)),
-        ];
-        LayerSpec { sublayers, stream_scale: StreamScale::One }
-    }
-
-    /// The same, with these norms around each sublayer.
-    pub fn with_norms(mut self, norms: SublayerNorms) -> LayerSpec {
-        self.sublayers.iter_mut().for_each(|sublayer| sublayer.norms = norms);
-        self
-    }
-
-    /// The same, with this factor of what each branch adds to the stream.
-    pub fn with_scale(mut self, scale: f32) -> LayerSpec {
-        self.sublayers.iter_mut().flat_map(|sublayer| &mut sublayer.branches).for_each(|branch| branch.scale = scale);
-        self
-    }
-
-    /// The same, with this mixer in the place of its first.
-    pub fn with_mixer(mut self, mixer: Mixer) -> LayerSpec {
-        if let Some(first) = self.parts_mut().find(|part| part.mixer().is_some()) {
-            *first = Part::Mixer(mixer);
-        }
-        self
-    }
-
-    /// The same, with all branches in one sublayer, which has these norms.
-    pub fn in_parallel(self, norms: SublayerNorms) -> LayerSpec {
-        let branches = self.sublayers.into_iter().flat_map(|sublayer| sublayer.branches).collect();
-        LayerSpec { sublayers: vec![Sublayer { norms, branches }], ..self }
-    }
-
-    /// What its branches compute.
-    pub fn parts(&self) -> impl Iterator<Item = &Part> {
-        self.sublayers.iter().flat_map(|sublayer| &sublayer.branches).map(|branch| &branch.part)
-    }
-
-    /// The same, to be changed.
-    pub fn parts_mut(&mut self) -> impl Iterator<Item = &mut Part> {
-        self.sublayers.iter_mut().flat_map(|sublayer| &mut sublayer.branches).map(|branch| &mut branch.part)
-    }
-
-    /// Its first attention.
-    pub fn attention(&self) -> Option<&SelfAttention> {
-        self.parts().filter_map(Part::mixer).find_map(Mixer::attention)
-    }
-
-    /// Its first mixer with a recurrent state.
-    pub fn recurrent(&self) -> Option<&Recurrent> {
-        self.parts().filter_map(Part::mixer).find_map(Mixer::recurrent)
-    }
-
-    /// Its first feed-forward part.
-    pub fn feed_forward(&self) -> Option<&FeedForward> {
-        self.parts().find_map(Part::feed_forward)
-    }
-
-    fn parameters(&self, hidden: usize) -> usize {
-        let rows = |part: &Part| match part {
-            Part::Mixer(Mixer::Attention(attention)) => {
-                let as_wide_as_queries = match attention.output_gate {
-                    OutputGate::None => 2,
-                    OutputGate::Sigmoid | OutputGate::SigmoidInQueries => 3,
-                };
-                as_wide_as_queries * attention.query_width() + 2 * attention.kv_width()
-            }
-            Part::Mixer(Mixer::Recurrent(recurrent)) => recurrent.rows(hidden),
-            Part::FeedForward(FeedForward::Dense(mlp)) => mlp.width * (mlp.form.projections() + 1),
-        };
-        hidden * self.parts().map(rows).sum::<usize>()
-    }
-}
-
-impl Sublayer {
-    /// A sublayer with one branch, which is added as it is.
-    pub fn new(norms: SublayerNorms, part: Part) -> Sublayer {
-        Sublayer { norms, branches: vec![Branch { part, scale: 1.0 }] }
-    }
-}
-
-impl Part {
-    /// The mixer, if that is what it is.
-    pub fn mixer(&self) -> Option<&Mixer> {
-        match self {
-            Part::Mixer(mixer) => Some(mixer),
-            Part::FeedForward(_) => None,
-        }
-    }
-
-    /// The feed-forward part, if that is what it is.
-    pub fn feed_forward(&self) -> Option<&FeedForward> {
-        match self {
-            Part::Mixer(_) => None,
-            Part::FeedForward(part) => Some(part),
-        }
+        let own = self.attentions().filter(|attention| attention.kv_source == KvSource::Own);
+        KvLayout { layers: own.map(heads).collect(), block_size, format }
     }
 }
 
@@ -608,29 +482,6 @@ impl Mixer {
     }
 }
 
-impl FeedForward {
-    /// Outputs of its widest projection.
-    pub fn width(&self) -> usize {
-        let FeedForward::Dense(mlp) = self;
-        mlp.width
-    }
-}
-
-impl MlpForm {
-    /// That of most models.
-    pub fn gated(activation: Activation) -> MlpForm {
-        MlpForm::Gated { activation, gate_scale: 1.0 }
-    }
-
-    /// Projections into the MLP.
-    pub fn projections(self) -> usize {
-        match self {
-            MlpForm::Gated { .. } => 2,
-            MlpForm::ReluSquared => 1,
-        }
-    }
-}
-
 impl SelfAttention {
     /// Width of all query heads.
     pub fn query_width(&self) -> usize {
@@ -655,6 +506,7 @@ mod tests {
             kv_heads: 2,
             head_dim: 16,
             qk_norm: QkNorm::None,
+            kv_source: KvSource::Own,
             values: Values::Projected,
             value_norm: None,
             qkv_bias: Bias::None,
@@ -680,6 +532,7 @@ mod tests {
             vocab: 130,
             embedding_scale: 1.0,
             embedding_norm: None,
+            layer_inputs: None,
             layers: vec![layer(attention(), mlp), layer(other, other_mlp)],
             final_norm: norm,
             head: Head::plain(HeadWeights::Own),

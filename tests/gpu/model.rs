@@ -34,6 +34,7 @@ const CASES: &[&str] = &[
     "falcon_h1-bf16-gate-first",
     "gemma2-bf16-head64",
     "gemma3-bf16-old-keys",
+    "gemma4_text-bf16-per-layer",
     "gemma4_unified-bf16-head512",
     "glm4-bf16-no-bias",
     "granite-f16-tied",

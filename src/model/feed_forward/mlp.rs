@@ -46,7 +46,7 @@ impl<B: Backend> MlpScratch<B> {
     /// For passes of at most `tokens` tokens.
     pub fn new(backend: &B, spec: &DecoderSpec, sharding: &Sharding, tokens: usize) -> Result<MlpScratch<B>> {
         let mut shapes: Vec<Shape> = Vec::new();
-        for shape in spec.feed_forwards().map(|FeedForward::Dense(mlp)| Shape::of(mlp)) {
+        for shape in spec.feed_forwards().filter_map(FeedForward::mlp).map(Shape::of) {
             if !shapes.contains(&shape) {
                 shapes.push(shape);
             }
