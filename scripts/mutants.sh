@@ -127,6 +127,25 @@ all_mutants() {
         'if pair < turning { f / factor as f32 }' 'if pair < turning { f.powf(rotary as f32 / (2 * turning) as f32) / factor as f32 }'
     mutant proportional_turns_all src/model/rope.rs golden \
         'let turning = (turning * rotary as f64 / 2.0) as usize;' 'let turning = (turning.ceil() * rotary as f64 / 2.0) as usize;'
+    # What a mixture of experts is.
+    mutant experts_of_olmoe_divided src/model/mixture.rs golden \
+        'norm: is_normed.then_some(0.0)' 'norm: Some(0.0).filter(|_| is_normed || true)'
+    mutant experts_of_mixtral_not_divided src/model/families/mixtral.rs golden \
+        'norm: Some(0.0)' 'norm: None'
+    mutant experts_in_the_layers_of_the_list src/model/mixture.rs golden \
+        '&& !dense.contains(&(layer as u64))' '&& (!dense.contains(&(layer as u64)) || true)'
+    mutant correction_of_experts_ignored src/model/families/lfm2_moe.rs golden \
+        'Some(true) => Correction::Stored' 'Some(true) => Correction::None'
+    mutant groups_of_experts_by_their_best src/model/families/glm4_moe.rs golden \
+        'best: 2 }' 'best: 1 }'
+    mutant scale_of_experts_ignored src/model/families/glm4_moe.rs golden \
+        'scale: fields.factor("routed_scaling_factor")?' 'scale: fields.factor("routed_scaling_factor")?.signum()'
+    mutant shared_expert_not_gated src/model/feed_forward/experts.rs golden \
+        'gate: gate.is_some().then_some(&*gates)' 'gate: gate.as_ref().map(|_| &*gates).filter(|_| false)'
+    mutant experts_of_the_next_number src/model/feed_forward/experts.rs golden \
+        'format!("{before}{expert}.{name}")' 'format!("{before}{}.{name}", experts - 1 - expert)'
+    mutant shared_mlp_of_granite_left_out src/model/families/granite_hybrid.rs golden \
+        'let shared = Some(SharedExpert { mlp, gate: SharedGate::None });' 'let shared = Some(SharedExpert { mlp, gate: SharedGate::None }).filter(|_| false);'
     # How the decoder is put together.
     mutant values_are_keys_after_all src/model/attention.rs golden \
         'name(if is_projected { value } else { key })' 'name(if is_projected { value } else { query })'
@@ -145,6 +164,18 @@ all_mutants() {
     mutant query_and_key_norm_swapped src/model/attention.rs golden \
         'query: load(norm, parts.query_norm, dim, 0..dim)?' 'query: load(norm, parts.key_norm, dim, 0..dim)?'
     # The CPU's ops.
+    mutant weights_of_experts_corrected src/compute/cpu/route.rs ops_agree \
+        '*weight = row[expert as usize];' '*weight = row[expert as usize] + bias.map_or(0.0, |bias| bias[expert as usize]);'
+    mutant of_equal_experts_the_last src/compute/cpu/route.rs ops_agree \
+        'u64::from(grows) << 32 | u64::from(u32::MAX - index as u32)' 'u64::from(grows) << 32 | u64::from(u32::MAX / 2 + index as u32)'
+    mutant experts_outside_the_groups src/compute/cpu/route.rs ops_agree \
+        'kept >> (expert / size) & 1 == 1' 'kept >> (expert / size) & 1 <= 1'
+    mutant rows_of_experts_in_the_order_of_tokens src/compute/cpu/experts.rs ops_agree \
+        'self.slots[row] as usize / self.shape.chosen' 'row / self.shape.chosen'
+    mutant bias_of_the_first_expert src/compute/cpu/experts.rs ops_agree \
+        '&bias[expert * outputs..][..outputs]' '&bias[..outputs]'
+    mutant shared_expert_left_out src/compute/cpu/combine.rs ops_agree \
+        'sum = lanes.fma(gate, load(shared.x), sum);' 'let _ = (gate, load(shared.x));'
     mutant reference_norm_eps src/compute/cpu/norm.rs ops_agree \
         'squares / hidden as f64 + f64::from(norm.eps)' 'squares / hidden as f64 + 10.0 * f64::from(norm.eps)'
     mutant norm_mean_of_one_less src/compute/cpu/norm.rs ops_agree \

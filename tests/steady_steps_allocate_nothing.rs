@@ -65,11 +65,17 @@ fn a_hundred_steady_steps_allocate_nothing() {
         steady_steps(depth, &asking, 600);
     }
     steady_steps_of_ranks(&options());
+    // Experts, of which each token has others.
+    steady_steps_of_ranks(&options_of("glm4_moe-f32-groups"));
     steady_steps_of_processes();
 }
 
 fn options() -> EngineOptions {
-    let mut options = EngineOptions::new(driver::golden("qwen2-f16-old-keys"));
+    options_of("qwen2-f16-old-keys")
+}
+
+fn options_of(model: &str) -> EngineOptions {
+    let mut options = EngineOptions::new(driver::golden(model));
     options.device = Device::Cpu;
     (options.num_threads, options.tensor_parallel_size) = (Some(2), 2);
     (options.kv_block_size, options.kv_cache_bytes) = (Some(64), Some(4 << 20));
@@ -119,10 +125,10 @@ fn steady_steps_of_ranks(options: &EngineOptions) {
 
 /// With `depth` passes in flight, after `warm_up` steps.
 fn steady_steps(depth: usize, params: &SamplingParams, warm_up: usize) {
-    let limits = BatchLimits { tokens: 512, rows: 32, model_len: 1024, block_size: 16 };
+    let limits = BatchLimits { tokens: 512, rows: 32, model_len: 1024, block_size: 16, ..BatchLimits::NONE };
     let settings = EngineLimits { max_queue: None, prefix_cache: PrefixCache::On, seed: 1 };
     let mut engine = Engine::with_runner(
-        load(Shape { limits, blocks: 2048, vocab: 100, stages: 1, depth, window: None, states: None }),
+        load(Shape { limits, blocks: 2048, vocab: 100, stages: 1, depth, window: None, states: None, windowed: None }),
         settings,
     );
     for request in 0..40 {

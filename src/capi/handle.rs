@@ -299,7 +299,7 @@ mod tests {
             kv_cache_bytes: 0,
             num_kv_blocks: 4,
             gpu_bytes: 0,
-            limits: BatchLimits { tokens: 8, rows: 2, model_len: 16, block_size: 4 },
+            limits: BatchLimits { tokens: 8, rows: 2, model_len: 16, block_size: 4, ..BatchLimits::NONE },
             states: StateInfo::default(),
             num_ranks: 1,
             process: 0,

@@ -19,6 +19,7 @@ pub mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 mod device;
+mod experts;
 mod host_matrix;
 mod host_vector;
 mod kv_shape;
@@ -32,9 +33,12 @@ pub mod recurrent;
 pub use activation::{Activated, Activation, Curve};
 pub use attention_spec::{AttentionSpec, HeadRows};
 pub use device::{Defaults, DeviceMemory};
+pub use experts::{
+    CHOSEN_MAX, EXPERTS_MAX, ExpertsShape, GROUPS_MAX, Groups, Router, RoutesShape, Scores, SharedExpert,
+};
 pub use host_matrix::HostMatrix;
 pub use host_vector::HostVector;
-pub use kv_shape::{KvCacheDtype, KvFormat, KvHeads, KvLayout, KvShape};
+pub use kv_shape::{KvCacheDtype, KvFormat, KvGroups, KvHeads, KvLayout, KvPlace, KvShape, Windowed};
 pub use layer_input::LayerInput;
 pub use norm::{AddNorm, NextNorm, NormKind, NormWeights};
 pub use part::Part;
@@ -90,6 +94,10 @@ pub trait Backend: Send {
     type Storage: Send;
     /// Weights of a linear layer, or an embedding table. `[out, in]`
     type Matrix: Send;
+    /// Weights of a linear layer for each expert. `[experts, out, in]`
+    type Experts: Send;
+    /// Which experts compute each token, and how much each counts. `[tokens, chosen]`
+    type Routes: Send;
     /// Norm weights, a bias or a table, in f32. `[len]`
     type Vector: Send;
     /// Keys and values of all layers. Per layer `[block][kv_head]`, each as [`KvFormat`] says
@@ -137,6 +145,15 @@ pub trait Backend: Send {
     /// Weights stacked along their rows: `parts` share the number of columns, and each has its own coding. Not copied where the
     /// device can read the file's bytes.
     fn matrix(&self, parts: &[HostMatrix]) -> Result<Self::Matrix>;
+    /// Weights of as many experts as there are lists, each stacked as [`matrix`](Self::matrix) stacks them: all have the same shape.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`](base::error::Error::OutOfMemory), and [`Error::Unsupported`](base::error::Error::Unsupported) for a coding that the device
+    /// does not multiply with for experts.
+    fn experts(&self, experts: &[Vec<HostMatrix>]) -> Result<Self::Experts>;
+    /// Room for the choices of `router` for up to `tokens` tokens.
+    fn routes(&self, router: &Router, tokens: usize) -> Result<Self::Routes>;
     /// Small weights stacked end to end, converted to f32.
     fn vector(&self, parts: &[HostVector]) -> Result<Self::Vector>;
     /// A table computed on the host.
@@ -150,6 +167,10 @@ pub trait Backend: Send {
 
     /// Rows and columns of a weight matrix.
     fn matrix_shape(matrix: &Self::Matrix) -> (usize, usize);
+    /// The shape of the weights of experts.
+    fn experts_shape(experts: &Self::Experts) -> ExpertsShape;
+    /// What routes have room for, and their tokens.
+    fn routes_shape(routes: &Self::Routes) -> RoutesShape;
     /// Numbers in a vector.
     fn vector_len(vector: &Self::Vector) -> usize;
     /// The shape of a KV cache.
@@ -311,7 +332,7 @@ pub trait Backend: Send {
         qkv: &mut Tensor<Self::Storage>,
         transform: QkNormRope<Self::Vector, Tensor<Self::Storage>>,
         cache: &mut Self::KvCache,
-        layer: usize,
+        place: KvPlace,
         device_batch: &Self::DeviceBatch,
     );
     /// See [`ops::attention`](crate::ops::attention).
@@ -321,7 +342,7 @@ pub trait Backend: Send {
         out: &mut Tensor<Self::Storage>,
         qkv: &Tensor<Self::Storage>,
         cache: &Self::KvCache,
-        layer: usize,
+        place: KvPlace,
         device_batch: &Self::DeviceBatch,
     );
     /// See [`ops::rope_and_attention`](crate::ops::rope_and_attention).
@@ -331,7 +352,7 @@ pub trait Backend: Send {
         heads: HeadRows<Tensor<Self::Storage>>,
         transform: QkNormRope<Self::Vector, Tensor<Self::Storage>>,
         cache: &mut Self::KvCache,
-        layer: usize,
+        place: KvPlace,
         device_batch: &Self::DeviceBatch,
     );
     /// See [`ops::activate`](crate::ops::activate).
@@ -352,6 +373,38 @@ pub trait Backend: Send {
         weight: &Self::Matrix,
         bias: Option<&Self::Vector>,
         activation: Activation,
+    );
+    /// See [`ops::route`](crate::ops::route).
+    fn route(
+        &mut self,
+        routes: &mut Self::Routes,
+        logits: &mut Tensor<Self::Storage>,
+        bias: Option<&Self::Vector>,
+        router: &Router,
+    );
+    /// See [`ops::gated_expert_linear`](crate::ops::gated_expert_linear).
+    fn gated_expert_linear(
+        &mut self,
+        out: &mut Tensor<Self::Storage>,
+        gate_up: &mut Tensor<Self::Storage>,
+        layer: LayerInput<Tensor<Self::Storage>, Self::Experts, Self::Vector>,
+        activation: Activation,
+        routes: &Self::Routes,
+    );
+    /// See [`ops::expert_linear`](crate::ops::expert_linear).
+    fn expert_linear(
+        &mut self,
+        out: &mut Tensor<Self::Storage>,
+        layer: LayerInput<Tensor<Self::Storage>, Self::Experts, Self::Vector>,
+        routes: &Self::Routes,
+    );
+    /// See [`ops::combine`](crate::ops::combine).
+    fn combine(
+        &mut self,
+        out: &mut Tensor<Self::Storage>,
+        x: &Tensor<Self::Storage>,
+        shared: Option<SharedExpert<Tensor<Self::Storage>>>,
+        routes: &Self::Routes,
     );
     /// See [`ops::sigmoid_mul`](crate::ops::sigmoid_mul).
     fn sigmoid_mul(&mut self, x: &mut Tensor<Self::Storage>, gate: &Tensor<Self::Storage>);

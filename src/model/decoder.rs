@@ -91,7 +91,7 @@ impl<B: Backend> Decoder<B> {
         let layer_inputs = spec.layer_inputs.as_ref();
         let layer_inputs =
             layer_inputs.map(|inputs| LayerInputs::load(backend, spec, inputs, weights, limits.tokens)).transpose()?;
-        let mut places = Places::new(spec);
+        let mut places = Places::new(spec, limits.model_len);
         let load = |(index, layer)| Layer::load(backend, layer, &sharding, weights, &mut places, [index, spec.hidden]);
         let layers: Result<Vec<_>> = spec.layers.iter().enumerate().map(load).collect();
         let final_norm = Norm::load(backend, &spec.final_norm, weights, names.final_norm, spec.hidden)?;
@@ -283,13 +283,13 @@ impl<B: Backend> Decoder<B> {
 
 impl<B: Backend> Activations<B> {
     fn new(backend: &B, spec: &DecoderSpec, sharding: &Sharding, limits: &BatchLimits) -> Result<Activations<B>> {
-        let own_logits = || backend.tensor(limits.rows, sharding.own_vocab().len());
+        let own_logits = || backend.tensor(limits.samples(), sharding.own_vocab().len());
         let has_own_head = spec.head.weights == HeadWeights::Own && !sharding.is_alone();
         Ok(Activations {
             stream: Stream::new(backend, spec.hidden, sharding, limits.tokens)?,
             layers: LayerScratch::new(backend, spec, sharding, limits.tokens)?,
-            gathered: backend.tensor(limits.rows + limits.pooled_rows(), spec.hidden)?,
-            logits: backend.tensor(limits.rows, spec.vocab)?,
+            gathered: backend.tensor(limits.samples() + limits.pooled_rows(), spec.hidden)?,
+            logits: backend.tensor(limits.samples(), spec.vocab)?,
             own_logits: has_own_head.then(own_logits).transpose()?,
         })
     }

@@ -87,7 +87,11 @@ impl Description {
         spec.check()?;
         unread.extend(unread_by_family);
         let (spec, layout) = match &config.gguf {
-            None => (spec, class.layout(family)),
+            // Of some models, the layers that predict further tokens are numbered on behind the others.
+            None => {
+                let layers = fields.get("num_nextn_predict_layers").map(|_| spec.layers.len());
+                (spec, Layout { layers, ..class.layout(family) })
+            }
             Some(stored) => (stored.spec(spec), stored.layout()),
         };
         let (bos_token, eos_tokens) = (config.bos_token, config.eos_tokens.clone());
@@ -143,6 +147,10 @@ fn refuse_other_model_type(fields: Fields, class: Class) -> Result<()> {
 mod family_configs;
 #[cfg(test)]
 mod family_tests;
+#[cfg(test)]
+mod mixture_configs;
+#[cfg(test)]
+mod mixture_tests;
 #[cfg(test)]
 mod recurrent_tests;
 #[cfg(test)]

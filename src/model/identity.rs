@@ -6,9 +6,10 @@
 use crate::quantization::{Awq, Compressed, Fp8, Gptq, Number, OnLoad, Quantization, Scheme, Strategy, TargetGroup};
 use crate::rope::{Ramp, Rope, RopeScaling, Temperature};
 use crate::spec::{
-    Bias, Branch, DecoderSpec, FeedForward, GatedDelta, GatedShortConv, GroupNorm, Head, HeadWeights, KvSource,
-    LayerInput, LayerInputs, LayerSpec, Mixer, Mlp, MlpForm, Norm, NormWeight, OutputGate, Part, QkNorm, Recurrent,
-    ScanScales, SelfAttention, StateSpace, StreamScale, Sublayer, SublayerNorms, Values,
+    Bias, Branch, Correction, DecoderSpec, Experts, FeedForward, GatedDelta, GatedShortConv, GroupNorm, Groups, Head,
+    HeadWeights, KvSource, LayerInput, LayerInputs, LayerSpec, Mixer, Mlp, MlpForm, Norm, NormWeight, OutputGate, Part,
+    QkNorm, Recurrent, Router, ScanScales, Scores, SelfAttention, SharedExpert, SharedGate, StateSpace, StreamScale,
+    Sublayer, SublayerNorms, Values,
 };
 use compute::{Activation, AttentionSpec, DeltaHeads, GateOrder, NormKind, NormOrder, Pairing, ScanHeads, ValueOrder};
 use std::fmt::Debug;
@@ -140,7 +141,48 @@ fn feed_forward(part: &FeedForward) -> String {
         FeedForward::LayerInput(LayerInput { width, activation: of_gate }) => {
             record("LayerInput", &[("width", value(width)), ("activation", activation(*of_gate).to_owned())])
         }
+        FeedForward::Experts(of_experts) => tuple("Experts", experts(of_experts)),
     }
+}
+
+fn experts(experts: &Experts) -> String {
+    let Experts { router, correction, expert, shared } = experts;
+    let Router { experts, chosen, scores, groups, norm, scale } = router;
+    let scores = match scores {
+        Scores::Softmax => "Softmax",
+        Scores::Sigmoid => "Sigmoid",
+    };
+    let groups = groups.as_ref().map(|Groups { count, kept, best }| {
+        record("Groups", &[("count", value(count)), ("kept", value(kept)), ("best", value(best))])
+    });
+    let router = [
+        ("experts", value(experts)),
+        ("chosen", value(chosen)),
+        ("scores", scores.to_owned()),
+        ("groups", option(groups)),
+        ("norm", value(norm)),
+        ("scale", value(scale)),
+    ];
+    let correction = match correction {
+        Correction::Stored => "Stored",
+        Correction::None => "None",
+    };
+    let shared = shared.as_ref().map(|SharedExpert { mlp: of_shared, gate }| {
+        let gate = match gate {
+            SharedGate::Sigmoid => "Sigmoid",
+            SharedGate::None => "None",
+        };
+        record("SharedExpert", &[("mlp", mlp(of_shared)), ("gate", gate.to_owned())])
+    });
+    record(
+        "Experts",
+        &[
+            ("router", record("Router", &router)),
+            ("correction", correction.to_owned()),
+            ("expert", mlp(expert)),
+            ("shared", option(shared)),
+        ],
+    )
 }
 
 fn norms(norms: &SublayerNorms) -> String {

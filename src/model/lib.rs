@@ -18,6 +18,7 @@ mod identity;
 mod layer;
 mod layer_inputs;
 mod linear;
+mod mixture;
 pub mod names;
 mod norm;
 pub mod quantization;

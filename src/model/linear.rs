@@ -70,6 +70,17 @@ impl<B: Backend> Linear<B> {
         Ok(Linear { weight, bias })
     }
 
+    /// A layer without a bias, small and important enough to be kept as it is stored where others are quantized. `[outputs, inputs]`
+    pub fn load_unquantized(
+        backend: &B,
+        weights: &mut Weights,
+        name: &str,
+        [outputs, inputs]: [usize; 2],
+    ) -> Result<Linear<B>> {
+        let weight = backend.matrix(&[weights.unquantized(name, outputs, inputs)?])?;
+        Ok(Linear { weight, bias: None })
+    }
+
     /// `[outputs, inputs]`
     pub fn weight(&self) -> &B::Matrix {
         &self.weight

@@ -26,6 +26,8 @@ pub struct Names {
     pub mlp: MlpNames,
     /// What layers get besides the stream.
     pub layer_inputs: LayerInputNames,
+    /// The mixture of experts of a layer.
+    pub experts: ExpertNames,
     /// The factor of the stream behind a layer, behind the number of the layer. Empty where no model has one.
     pub stream_scale: &'static str,
     /// The norm before the head.
@@ -221,6 +223,30 @@ pub struct MlpNames {
     pub down: &'static str,
 }
 
+/// The parts of a mixture of experts, behind the number of its layer. Empty where no model has one.
+#[derive(Clone, Copy, Debug)]
+pub struct ExpertNames {
+    /// The router.
+    pub router: &'static str,
+    /// What is added to scores where experts are chosen, a tensor of this very name.
+    pub correction: &'static str,
+    /// Stands before the number of an expert that has tensors of its own.
+    pub before: &'static str,
+    /// The tensors of such an expert, behind its number.
+    pub each: MlpNames,
+    /// The tensors of all experts.
+    pub stacked: MlpNames,
+    /// The expert that computes all tokens.
+    pub shared: MlpNames,
+    /// The projection to its gate.
+    pub shared_gate: &'static str,
+}
+
+impl MlpNames {
+    /// Of decoders without such a part.
+    pub const NONE: MlpNames = MlpNames { gate_up: GateUpNames::Fused(""), down: "" };
+}
+
 /// The projections into a gated MLP.
 #[derive(Clone, Copy, Debug)]
 pub enum GateUpNames {
@@ -256,6 +282,18 @@ pub const LLAMA: Names = Names {
         down: "mlp.down_proj",
     },
     layer_inputs: LayerInputNames::NONE,
+    experts: ExpertNames {
+        router: "mlp.gate",
+        correction: "mlp.gate.e_score_correction_bias",
+        before: "mlp.experts.",
+        each: MlpNames { gate_up: GateUpNames::Separate { gate: "gate_proj", up: "up_proj" }, down: "down_proj" },
+        stacked: MlpNames { gate_up: GateUpNames::Fused("mlp.experts.gate_up_proj"), down: "mlp.experts.down_proj" },
+        shared: MlpNames {
+            gate_up: GateUpNames::Separate { gate: "mlp.shared_expert.gate_proj", up: "mlp.shared_expert.up_proj" },
+            down: "mlp.shared_expert.down_proj",
+        },
+        shared_gate: "mlp.shared_expert_gate",
+    },
     stream_scale: "",
     final_norm: "norm",
     head: "lm_head",
@@ -299,5 +337,16 @@ impl Names {
     /// The name of `part` of layer `index`.
     pub fn in_layer(&self, index: usize, part: &str) -> String {
         format!("{}{index}.{part}", self.layers)
+    }
+
+    /// Whether a tensor is that of a router or of the gate of an expert, which are not quantized.
+    pub fn is_router(&self, name: &str) -> bool {
+        let ExpertNames { router, shared_gate, .. } = self.experts;
+        let module = name.strip_suffix(".weight").unwrap_or(name);
+        let ends = |part: &str| {
+            let number = module.strip_suffix(part).and_then(|before| before.strip_suffix('.'));
+            !part.is_empty() && number.is_some_and(|before| before.ends_with(|c: char| c.is_ascii_digit()))
+        };
+        ends(router) || ends(shared_gate)
     }
 }

@@ -4,22 +4,20 @@
 //! functions that write such lists. Invariant: a spec that [`DecoderSpec::check`] accepted can be computed: the layers agree
 //! wherever they share memory, and every index leads somewhere.
 
-use crate::fields::{POSITIVE, is_positive};
 use crate::rope::Rope;
 pub use crate::rope::Temperature;
-use base::error::{Error, Result};
+use compute::batch::BatchLimits;
 pub use compute::{Activation, NormKind, NormOrder};
-use compute::{AttentionSpec, KvFormat, KvHeads, KvLayout, ValueOrder};
-pub use feed_forward::{FeedForward, LayerInput, Mlp, MlpForm};
+use compute::{AttentionSpec, KvFormat, KvGroups, KvHeads, KvLayout, ValueOrder};
+pub use compute::{Groups, Router, Scores};
+pub use feed_forward::{Correction, Experts, FeedForward, LayerInput, Mlp, MlpForm, SharedExpert, SharedGate};
 pub use layer::{Branch, LayerSpec, Part, StreamScale, Sublayer};
 pub use recurrent::{GatedDelta, GatedShortConv, GroupNorm, Recurrent, ScanScales, StateSpace};
 
+mod check;
 mod feed_forward;
 mod layer;
 mod recurrent;
-
-/// Heads wider than this are not computed: kernels keep a head in registers or on the stack.
-const HEAD_DIM_MAX: usize = 512;
 
 /// A decoder-only transformer with a residual stream.
 #[derive(Clone, Debug, PartialEq)]
@@ -204,117 +202,6 @@ pub enum HeadWeights {
 }
 
 impl DecoderSpec {
-    /// Refuses what the decoder, the KV cache or the kernels cannot hold.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::UnsupportedModel`] for a head of a size that no kernel has.
-    ///
-    /// # Panics
-    ///
-    /// If there is no layer, a layer adds nothing, an index leads nowhere, attention reads keys and values of other heads, layers with heads of different sizes share a rope, a norm of embeddings has weights, or
-    /// several branches have other norms than one before them: only a wrong family can cause it.
-    pub fn check(&self) -> Result<()> {
-        assert!(!self.layers.is_empty(), "a decoder has layers");
-        for attention in self.attentions() {
-            let SelfAttention { head_dim, rope, .. } = *attention;
-            if !head_dim.is_multiple_of(2) || head_dim == 0 || head_dim > HEAD_DIM_MAX {
-                return Err(Error::UnsupportedModel {
-                    setting: "head_dim",
-                    value: head_dim.to_string(),
-                    supported: "an even number from 2 to 512",
-                });
-            }
-            // A table of cosines and sines is made for heads of one size.
-            assert!(rope.is_none_or(|rope| rope < self.ropes.len() && self.rope_head_dim(rope) == head_dim));
-        }
-        let attentions: Vec<&SelfAttention> = self.attentions().collect();
-        assert!(attentions.iter().enumerate().all(|(index, attention)| match attention.kv_source {
-            KvSource::Own => true,
-            KvSource::Attention(of) => {
-                let heads = |of: &SelfAttention| (of.kv_heads, of.head_dim, of.scores.window);
-                of < index && attentions[of].kv_source == KvSource::Own && heads(attentions[of]) == heads(attention)
-            }
-        }));
-        let width = self.layer_inputs.map(|inputs| inputs.width);
-        let mut layer_inputs = self.feed_forwards().filter_map(FeedForward::layer_input);
-        assert!(layer_inputs.all(|input| Some(input.width) == width));
-        self.recurrent_layers().try_for_each(Recurrent::check)?;
-        let mut ropes = self.ropes.iter().enumerate();
-        ropes.try_for_each(|(index, rope)| rope.check(self.rope_head_dim(index)))?;
-        assert!(self.layers.iter().all(|layer| !layer.sublayers.is_empty()));
-        assert!(self.sublayers().all(|sublayer| match sublayer.branches.len() {
-            0 => false,
-            1 => true,
-            // They read the rows that the first one read, and these are kept where they are normalized.
-            _ => sublayer.norms.before.is_some() && sublayer.norms.after.is_none(),
-        }));
-        // No file has a tensor for them.
-        assert!(self.embedding_norm.is_none_or(|norm| norm.weight == NormWeight::Ones));
-        self.check_numbers()?;
-        self.refuse_what_no_op_computes()
-    }
-
-    /// Refuses numbers that are not above 0 or not finite in single precision. Families read them as such, but compute with them.
-    fn check_numbers(&self) -> Result<()> {
-        let positive = |setting, number: f32| match is_positive(number.into()) {
-            true => Ok(()),
-            false => Err(Error::UnsupportedModel { setting, value: number.to_string(), supported: POSITIVE }),
-        };
-        let norm = |norm: &Norm| positive("rms_norm_eps or layer_norm_eps", norm.eps);
-        positive("the scale of embeddings", self.embedding_scale)?;
-        positive("the scale of logits", self.head.scale)?;
-        self.head.softcap.map_or(Ok(()), |cap| positive("final_logit_softcapping", cap))?;
-        self.embedding_norm.iter().chain([&self.final_norm]).try_for_each(norm)?;
-        if let Some(LayerInputs { table_scale, norm: of_inputs, .. }) = &self.layer_inputs {
-            positive("the scale of embeddings", *table_scale)?;
-            norm(of_inputs)?;
-        }
-        for Sublayer { norms, branches } in self.sublayers() {
-            norms.before.iter().chain(&norms.after).try_for_each(norm)?;
-            branches.iter().try_for_each(|branch| positive("the scale of residuals", branch.scale))?;
-        }
-        for mlp in self.feed_forwards().filter_map(FeedForward::mlp) {
-            if let MlpForm::Gated { gate_scale, .. } = mlp.form {
-                positive("the scale of gates", gate_scale)?;
-            }
-        }
-        for scan in self.recurrent_layers().filter_map(Recurrent::state_space) {
-            scan.scales.all().into_iter().try_for_each(|scale| positive("ssm_multipliers", scale))?;
-        }
-        for eps in self.recurrent_layers().filter_map(Recurrent::norm_eps) {
-            positive("rms_norm_eps or layer_norm_eps", eps)?;
-        }
-        for attention in self.attentions() {
-            positive("the scale of scores", attention.scores.scale)?;
-            attention.scores.softcap.map_or(Ok(()), |cap| positive("attn_logit_softcapping", cap))?;
-            if let QkNorm::PerHead { norm: of_heads, .. } | QkNorm::Whole(of_heads) = &attention.qk_norm {
-                norm(of_heads)?;
-            }
-            attention.value_norm.map_or(Ok(()), |eps| positive("rms_norm_eps", eps))?;
-            // The logarithm of a position is less than this.
-            const LOG_MAX: f32 = 32.0;
-            attention.temperature.map_or(Ok(()), |t| positive("llama_4_scaling_beta", t.beta * LOG_MAX))?;
-        }
-        Ok(())
-    }
-
-    /// Refuses what can be said and is not computed.
-    fn refuse_what_no_op_computes(&self) -> Result<()> {
-        for attention in self.attentions() {
-            if let QkNorm::PerHead { norm, .. } | QkNorm::Whole(norm) = attention.qk_norm
-                && norm.kind != NormKind::Rms
-            {
-                return Err(Error::UnsupportedModel {
-                    setting: "the norm of queries and keys",
-                    value: format!("{:?}", norm.kind),
-                    supported: "an RMS norm",
-                });
-            }
-        }
-        Ok(())
-    }
-
     /// The sublayers of all layers.
     pub fn sublayers(&self) -> impl Iterator<Item = &Sublayer> {
         self.layers.iter().flat_map(|layer| &layer.sublayers)
@@ -396,11 +283,28 @@ impl DecoderSpec {
         self.layers.iter().map(|layer| layer.parameters(self.hidden)).max().unwrap_or(0)
     }
 
-    /// The KV cache that this model needs.
-    pub fn kv_layout(&self, block_size: usize, format: KvFormat) -> KvLayout {
+    /// The heads that each KV layer stores.
+    fn kv_heads(&self) -> Vec<KvHeads> {
         let heads = |&SelfAttention { kv_heads, head_dim, .. }: &SelfAttention| KvHeads { kv_heads, head_dim };
-        let own = self.attentions().filter(|attention| attention.kv_source == KvSource::Own);
-        KvLayout { layers: own.map(heads).collect(), block_size, format }
+        self.own_attentions().map(heads).collect()
+    }
+
+    /// The attentions that store keys and values.
+    fn own_attentions(&self) -> impl Iterator<Item = &SelfAttention> {
+        self.attentions().filter(|attention| attention.kv_source == KvSource::Own)
+    }
+
+    /// Where each KV layer is, for sequences of up to `model_len` tokens.
+    pub fn kv_groups(&self, model_len: usize) -> KvGroups {
+        let windows: Vec<_> = self.own_attentions().map(|attention| attention.scores.window).collect();
+        KvGroups::new(&self.kv_heads(), &windows, model_len)
+    }
+
+    /// The KV cache that this model needs in passes within `limits`.
+    pub fn kv_layout(&self, limits: &BatchLimits, format: KvFormat) -> KvLayout {
+        let mut layers = self.kv_heads();
+        layers.truncate(self.kv_groups(limits.model_len).layers);
+        KvLayout { layers, block_size: limits.block_size, format }
     }
 }
 
@@ -495,89 +399,4 @@ impl SelfAttention {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::rope::RopeScaling;
-    use compute::Pairing;
-
-    fn attention() -> SelfAttention {
-        SelfAttention {
-            scores: AttentionSpec { heads: 4, scale: 0.25, window: None, softcap: None },
-            kv_heads: 2,
-            head_dim: 16,
-            qk_norm: QkNorm::None,
-            kv_source: KvSource::Own,
-            values: Values::Projected,
-            value_norm: None,
-            qkv_bias: Bias::None,
-            output_bias: Bias::None,
-            output_gate: OutputGate::None,
-            rope: Some(0),
-            temperature: None,
-        }
-    }
-
-    /// Two layers, the second changed.
-    fn spec(change: impl FnOnce(&mut SelfAttention, &mut Mlp)) -> DecoderSpec {
-        let norm = Norm::rms(1e-6);
-        let layer = |attention, mlp| {
-            let norms = SublayerNorms::before(norm);
-            LayerSpec::pair((norms, Mixer::Attention(attention)), (norms, FeedForward::Dense(mlp)))
-        };
-        let mlp = Mlp { width: 80, form: MlpForm::gated(Activation::Silu), bias: Bias::None };
-        let (mut other, mut other_mlp) = (attention(), mlp.clone());
-        change(&mut other, &mut other_mlp);
-        DecoderSpec {
-            hidden: 64,
-            vocab: 130,
-            embedding_scale: 1.0,
-            embedding_norm: None,
-            layer_inputs: None,
-            layers: vec![layer(attention(), mlp), layer(other, other_mlp)],
-            final_norm: norm,
-            head: Head::plain(HeadWeights::Own),
-            ropes: vec![Rope {
-                theta: 10_000.0,
-                scaling: RopeScaling::None,
-                rotary_factor: 1.0,
-                pairing: Pairing::Halves,
-            }],
-            max_positions: 256,
-        }
-    }
-
-    #[test]
-    fn layers_may_differ_in_heads_and_width() {
-        let changed = spec(|attention, mlp| {
-            (attention.qk_norm, attention.scores.scale) =
-                (QkNorm::PerHead { norm: Norm::rms(1e-5), order: NormOrder::BeforeRope }, 1.0);
-            (attention.scores.heads, attention.kv_heads, attention.head_dim, attention.rope) = (8, 1, 32, None);
-            mlp.width = 96;
-        });
-        changed.check().unwrap();
-        let layout = changed.kv_layout(16, KvFormat::Int8);
-        assert_eq!(layout.layers, [KvHeads { kv_heads: 2, head_dim: 16 }, KvHeads { kv_heads: 1, head_dim: 32 }]);
-    }
-
-    #[test]
-    fn heads_of_a_size_that_no_kernel_has_are_refused_in_every_layer() {
-        for dim in [0, 17, 514] {
-            match spec(|attention, _| (attention.head_dim, attention.rope) = (dim, None)).check() {
-                Err(Error::UnsupportedModel { setting: "head_dim", value, .. }) => assert_eq!(value, dim.to_string()),
-                other => panic!("{dim}: {other:?}"),
-            }
-        }
-    }
-
-    #[test]
-    #[should_panic]
-    fn a_rope_for_heads_of_two_sizes_is_a_bug() {
-        let _ = spec(|attention, _| attention.head_dim = 32).check();
-    }
-
-    #[test]
-    #[should_panic]
-    fn a_rope_that_does_not_exist_is_a_bug() {
-        let _ = spec(|attention, _| attention.rope = Some(1)).check();
-    }
-}
+mod tests;

@@ -40,7 +40,6 @@ pub enum SublayerOutput<'a, B: Backend> {
     },
     /// A sum that is there, such as that of several experts, as far as this rank computes it: all of it where it is alone, its share of each
     /// number where shares are [reduced](Sharding::reduces), its columns where they are [gathered](Sharding::gathers).
-    #[allow(dead_code, reason = "what ends in a sum comes with the first experts")]
     Delta(&'a Tensor<B::Storage>),
 }
 

@@ -17,6 +17,7 @@ use formats::{Coding, DType};
 use os::{HostBytes, Loading};
 use safetensors::Dtype;
 use std::collections::HashSet;
+use std::mem;
 use std::ops::{ControlFlow, Range};
 use std::path::PathBuf;
 
@@ -164,8 +165,13 @@ impl Weights {
                 return decoded.unwrap_or_else(|| self.tensors.bytes(tensor).len());
             }
         };
-        let [_, cols] = tensor.shape[..] else { return plain };
-        match self.on_load.coding(stored, cols).filter(|_| name.ends_with(".weight")) {
+        // Tensors of several matrices have no `.weight` in folders.
+        let (cols, is_matrix) = match tensor.shape[..] {
+            [_, cols] => (cols, name.ends_with(".weight")),
+            [_, _, cols] => (cols, true),
+            _ => return plain,
+        };
+        match self.on_load.coding(stored, cols).filter(|_| is_matrix && !self.layout.names.is_router(name)) {
             Some(coding) => numbers / cols * (coding.row_bytes(cols) + coding.scale_bytes(cols)),
             None => plain,
         }
@@ -238,12 +244,58 @@ impl Weights {
                 parts
             }
         };
+        self.count(name, &parts);
+        Ok(parts)
+    }
+
+    /// The matrix `name`, `[rows, cols]`, which is not quantized where it is loaded.
+    pub fn unquantized(&mut self, name: &str, rows: usize, cols: usize) -> Result<HostMatrix> {
+        let on_load = mem::replace(&mut self.on_load, OnLoad::None);
+        let matrix = self.matrix(name, rows, cols);
+        self.on_load = on_load;
+        matrix
+    }
+
+    /// Whether there is a tensor `name` of several matrices.
+    pub fn has_stacked(&self, name: &str) -> bool {
+        self.stacked_name(name).is_some()
+    }
+
+    /// Folders call it `name`, or as GGUF files do `name.weight`.
+    fn stacked_name(&self, name: &str) -> Option<String> {
+        let names = [self.module(name), self.full_name(name, "weight")];
+        names.into_iter().find(|name| self.tensors.get(name).is_some())
+    }
+
+    /// Parts of the matrices of the tensor `name`, whose shape is `shape`: of each matrix those that [`matrix_parts`](Self::matrix_parts) gives of one.
+    /// `[count]`
+    pub fn stacked_parts(
+        &mut self,
+        name: &str,
+        shape: [usize; 3],
+        rows: &[Range<usize>],
+        cols: Range<usize>,
+    ) -> Result<Vec<Vec<HostMatrix>>> {
+        let [count, outputs, inputs] = shape;
+        let full_name = self.stacked_name(name).unwrap_or_else(|| self.full_name(name, "weight"));
+        let (bytes, coding) = self.take(full_name, &shape)?;
+        let all = HostMatrix::new(bytes, coding, count * outputs, inputs);
+        let of_one = |first: usize| {
+            let part = |rows: &Range<usize>| self.held(&all.rows(first + rows.start..first + rows.end), cols.clone());
+            rows.iter().map(part).collect::<Result<Vec<_>>>()
+        };
+        let stacked: Vec<_> = (0..count).map(|index| of_one(index * outputs)).collect::<Result<_>>()?;
+        stacked.iter().for_each(|parts| self.count(name, parts));
+        Ok(stacked)
+    }
+
+    /// Counts what is held of a matrix.
+    fn count(&mut self, name: &str, parts: &[HostMatrix]) {
         let part_of_decoder = WeightPart::of(name, self.layout.names);
-        for part in &parts {
+        for part in parts {
             self.bytes += part.bytes() as u64;
             self.summary.add(part_of_decoder, part.coding(), part.bytes() as u64);
         }
-        Ok(parts)
     }
 
     /// The columns `cols` of a matrix in the form in which it is given.
@@ -314,8 +366,8 @@ impl Weights {
 
     /// Parts of the parameter `name`, whose tensor has this very name, `[len]`.
     pub fn parameter(&mut self, name: &str, len: usize, parts: &[Range<usize>]) -> Result<Vec<f32>> {
-        // llama.cpp writes some as a matrix of one column.
-        let parts = self.small_of(self.module(name), &[&[len], &[len, 1]], parts)?;
+        // llama.cpp writes some as a matrix of one column, and ERNIE one as a matrix of one row.
+        let parts = self.small_of(self.module(name), &[&[len], &[len, 1], &[1, len]], parts)?;
         Ok(parts.iter().flat_map(HostVector::to_f32).collect())
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Only the decoder is read: `text_config` describes it, and its tensors have a prefix. Such a model answers text as its decoder alone does.
 
-use crate::families::{gemma3, gemma4, ministral3, mistral, muse_glimmer, qwen2, qwen3, qwen3_5};
+use crate::families::{gemma3, gemma4, ministral3, mistral, muse_glimmer, qwen2, qwen3, qwen3_5, qwen3_5_moe};
 use crate::family::Family;
 use crate::fields::Fields;
 use crate::names::Root;
@@ -125,6 +125,18 @@ pub const WRAPPERS: &[Wrapper] = &[
         model_type: "qwen3_5",
         families: &[("qwen3_5_text", &qwen3_5::FAMILY)],
         decoders: "qwen3_5_text",
+        roots: QWEN_VL_ROOTS,
+        ignored: QWEN3_5_IGNORED,
+        harmless: QWEN_VL_HARMLESS,
+        prepare: with_one_axis,
+        is_flat: false,
+    },
+    Wrapper {
+        class: "Qwen3_5MoeForConditionalGeneration",
+        models: "Qwen3.5, Qwen3.6 and Qwen3.8 with experts, text only",
+        model_type: "qwen3_5_moe",
+        families: &[("qwen3_5_moe_text", &qwen3_5_moe::FAMILY)],
+        decoders: "qwen3_5_moe_text",
         roots: QWEN_VL_ROOTS,
         ignored: QWEN3_5_IGNORED,
         harmless: QWEN_VL_HARMLESS,

@@ -6,6 +6,7 @@
 mod attention;
 mod bounds;
 mod coded;
+mod experts;
 mod gated_linear;
 #[path = "../inputs/mod.rs"]
 mod inputs;

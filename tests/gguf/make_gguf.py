@@ -115,6 +115,19 @@ CASES = {
     # It knows layers with attention by another name than this version of transformers.
     "granitemoehybrid-f32-mamba": ("granitemoehybrid-f32-mamba", dict(layer_types=["mamba", "attention", "mamba", "mamba"]), {}),
     "granitemoehybrid-bf16-mamba": ("granitemoehybrid-bf16-mamba", dict(layer_types=["mamba", "attention", "mamba"]), {}),
+    # Experts: the conversion knows no windows and one epsilon, llama.cpp divides the weights of Qwen's experts and not those of OLMoE.
+    "mixtral-f32": ("mixtral-f32-window16", dict(sliding_window=None), {}),
+    "mixtral-bf16": ("mixtral-bf16-tied", {}, {}),
+    "qwen3_moe-bf16": ("qwen3_moe-bf16-not-normed", dict(norm_topk_prob=True), {}),
+    "olmoe-f32": ("olmoe-f32", dict(rms_norm_eps=1e-5), {}),
+    "glm4_moe-f32": ("glm4_moe-f32-groups", {}, {}),
+    "glm4_moe-bf16": ("glm4_moe-bf16-not-normed", {}, {}),
+    # It knows no head of its own, and divides weights by their sum.
+    "lfm2_moe-bf16": ("lfm2_moe-bf16-not-normed", dict(norm_topk_prob=True), {}),
+    "ernie4_5_moe-f32": ("ernie4_5_moe-f32", {}, {}),
+    "granitemoehybrid-f32-experts": ("granitemoehybrid-f32-experts", dict(layer_types=["mamba", "attention"] * 2), {}),
+    "qwen3_5_moe-f32": ("qwen3_5_moe_text-f32", dict(mtp_num_hidden_layers=1), {}),
+    "qwen3_5_moe-bf16": ("qwen3_5_moe-bf16-wrapped", dict(text_config=dict(mtp_num_hidden_layers=1)), {}),
 }
 
 TYPES = {"float32": "ALL_F32", "float16": "MOSTLY_F16", "bfloat16": "MOSTLY_BF16"}
@@ -196,6 +209,18 @@ def recipe(name, data, kind, state, config):
             for half, part in enumerate(tensor.chunk(2)):
                 if number_bytes(part, kind) == data:
                     return dict(rows=[[source, ["first half", "second half"][half]]])
+    if "_exps." in name:
+        # One part for each expert, in their order, or a half of each of those that the folder has in one tensor.
+        for source, tensor in state.items():
+            if tensor.ndim == 3:
+                for half, part in enumerate(tensor.chunk(2, dim=1)):
+                    if number_bytes(part, kind) == data:
+                        return dict(rows=[[source, ["first halves", "second halves"][half]]])
+            if ".experts.0." in source:
+                experts = [source.replace(".experts.0.", f".experts.{e}.") for e in range(len(state))]
+                experts = [expert for expert in experts if expert in state]
+                if b"".join(number_bytes(state[expert], kind) for expert in experts) == data:
+                    return dict(rows=[[expert, "whole"] for expert in experts])
     if ".attn_qkv." in name and "linear_num_key_heads" not in config:
         layer, ending = name.split(".")[1], name.split(".")[-1]
         parts = []

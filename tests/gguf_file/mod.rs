@@ -87,6 +87,9 @@ fn part_of(weights: &BTreeMap<String, Matrix>, part: &Value) -> Vec<f32> {
         "plus one" => numbers.iter().map(|number| number + 1.0).collect(),
         "first half" => numbers[..numbers.len() / 2].to_vec(),
         "second half" => numbers[numbers.len() / 2..].to_vec(),
+        // Of each of several matrices.
+        "first halves" => numbers.chunks(cols).flat_map(|matrix| &matrix[..cols / 2]).copied().collect(),
+        "second halves" => numbers.chunks(cols).flat_map(|matrix| &matrix[cols / 2..]).copied().collect(),
         // The value heads of one key head, one from each in turn.
         tiled if tiled.starts_with("tiled") => {
             let mut words = tiled.split(' ').skip(1);

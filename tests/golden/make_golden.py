@@ -35,6 +35,7 @@ import os
 import pathlib
 import shutil
 import sys
+import tempfile
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
@@ -740,6 +741,166 @@ FAMILIES = {
 }
 
 
+# Mixtures of experts, with few experts and strong routers, so that no token is near to another choice.
+QWEN3_MOE = dict(
+    SMALL, head_dim=32, moe_intermediate_size=24, num_experts=6, num_experts_per_tok=2, norm_topk_prob=True, rope_parameters=plain(20000.0),
+)
+MIXTURE = dict(moe_intermediate_size=24, shared_expert_intermediate_size=16, num_experts=6, num_experts_per_tok=2)
+NEXT = dict(DELTA, rope_parameters=plain(20000.0, partial_rotary_factor=0.25))
+
+FAMILIES |= {
+    # Layers with experts and without, by the interval and by the list.
+    "qwen3_moe-f32": ("qwen3_moe", "float32", dict(QWEN3_MOE, decoder_sparse_step=2, num_hidden_layers=6, mlp_only_layers=[3]), dict(seed=3015)),
+    "qwen3_moe-bf16-not-normed": (
+        "qwen3_moe",
+        "bfloat16",
+        dict(
+            QWEN3_MOE, head_dim=64, num_experts=5, num_experts_per_tok=3, norm_topk_prob=False, attention_bias=True, tie_word_embeddings=True,
+            num_hidden_layers=2,
+        ),
+        dict(seed=3049),
+    ),
+    "mixtral-f32-window16": (
+        "mixtral",
+        "float32",
+        dict(
+            SMALL, head_dim=32, intermediate_size=24, num_local_experts=5, num_experts_per_tok=2, sliding_window=16, num_hidden_layers=2,
+            rope_parameters=plain(20000.0),
+        ),
+        dict(seed=3106),
+    ),
+    "mixtral-bf16-tied": (
+        "mixtral",
+        "bfloat16",
+        dict(
+            SMALL, hidden_size=64, intermediate_size=32, num_local_experts=4, num_experts_per_tok=3, num_hidden_layers=2,
+            tie_word_embeddings=True, rope_parameters=plain(20000.0),
+        ),
+        dict(seed=3217, absent=["head_dim"]),
+    ),
+    "olmoe-f32": (
+        "olmoe",
+        "float32",
+        dict(SHARED, intermediate_size=16, num_experts=6, num_experts_per_tok=2, rope_parameters=plain(20000.0)),
+        dict(seed=3300),
+    ),
+    "olmoe-bf16-normed": (
+        "olmoe",
+        "bfloat16",
+        dict(
+            SHARED, num_key_value_heads=2, intermediate_size=24, num_experts=4, num_experts_per_tok=2, norm_topk_prob=True,
+            attention_bias=True, rope_parameters=plain(20000.0),
+        ),
+        dict(seed=3405),
+    ),
+    # Recurrent layers and attention, each with experts.
+    "qwen3_5_moe_text-f32": (
+        "qwen3_5_moe_text",
+        "float32",
+        dict(SMALL | DELTA, head_dim=32, layer_types=[L, F] * 2) | MIXTURE,
+        dict(seed=3505, absent=["intermediate_size"]),
+    ),
+    "qwen3_5_moe-bf16-wrapped": (
+        "qwen3_5_moe",
+        "bfloat16",
+        dict(
+            text_config=dict(SMALL | DELTA, head_dim=48, layer_types=[L, F], num_hidden_layers=2, tie_word_embeddings=True) | MIXTURE,
+            vision_config=QWEN_3_5_VISION, tie_word_embeddings=True,
+        ),
+        dict(seed=3605, stacked=True),
+    ),
+    # The third layer has an MLP by the list, and the others of odd numbers by the interval.
+    "qwen3_next-f32": (
+        "qwen3_next",
+        "float32",
+        dict(SMALL | NEXT, head_dim=32, num_hidden_layers=6, layer_types=[L, F, L, F, L, F], decoder_sparse_step=2, mlp_only_layers=[3])
+        | MIXTURE,
+        dict(seed=3703),
+    ),
+    "qwen3_next-bf16-not-normed": (
+        "qwen3_next",
+        "bfloat16",
+        dict(SMALL | NEXT, head_dim=48, num_hidden_layers=2, layer_types=[L, F], norm_topk_prob=False) | MIXTURE,
+        dict(seed=3847),
+    ),
+    "glm4_moe-f32-groups": (
+        "glm4_moe",
+        "float32",
+        dict(
+            SMALL, head_dim=32, moe_intermediate_size=24, n_routed_experts=6, num_experts_per_tok=2, n_shared_experts=2, n_group=3, topk_group=2,
+            routed_scaling_factor=1.7, first_k_dense_replace=2, use_qk_norm=True, attention_bias=True,
+            rope_parameters=plain(20000.0, partial_rotary_factor=0.5),
+        ),
+        dict(seed=3905),
+    ),
+    "glm4_moe-bf16-not-normed": (
+        "glm4_moe",
+        "bfloat16",
+        dict(
+            SMALL, head_dim=48, moe_intermediate_size=24, n_routed_experts=3, num_experts_per_tok=3, n_shared_experts=1, norm_topk_prob=False,
+            routed_scaling_factor=0.8, first_k_dense_replace=1, num_hidden_layers=3,
+            rope_parameters=plain(20000.0, partial_rotary_factor=0.5),
+        ),
+        dict(seed=4000),
+    ),
+    "lfm2_moe-f32": (
+        "lfm2_moe",
+        "float32",
+        dict(
+            NO_RMS, num_hidden_layers=5, layer_types=[C, C, F, C, F], norm_eps=3e-4, moe_intermediate_size=24, num_experts=6,
+            num_experts_per_tok=2, num_dense_layers=2, routed_scaling_factor=1.3, tie_word_embeddings=False, rope_parameters=plain(20000.0),
+        ),
+        dict(seed=4123),
+    ),
+    "lfm2_moe-bf16-not-normed": (
+        "lfm2_moe",
+        "bfloat16",
+        dict(
+            NO_RMS, hidden_size=64, num_hidden_layers=3, layer_types=[C, F, C], norm_eps=1e-5, moe_intermediate_size=24, num_experts=4,
+            num_experts_per_tok=2, num_dense_layers=1, norm_topk_prob=False, use_expert_bias=False, tie_word_embeddings=True,
+            rope_parameters=plain(20000.0),
+        ),
+        dict(seed=4201),
+    ),
+    "ernie4_5_moe-f32": (
+        "ernie4_5_moe",
+        "float32",
+        dict(
+            SMALL, head_dim=32, num_hidden_layers=6, moe_intermediate_size=24, moe_num_experts=6, moe_k=2, moe_num_shared_experts=2,
+            moe_layer_interval=2, moe_layer_start_index=2, moe_layer_end_index=5, tie_word_embeddings=True, rope_parameters=plain(20000.0),
+        ),
+        dict(seed=4301),
+    ),
+    "ernie4_5_moe-bf16": (
+        "ernie4_5_moe",
+        "bfloat16",
+        dict(
+            SMALL, head_dim=48, num_hidden_layers=3, moe_intermediate_size=24, moe_num_experts=3, moe_k=3, moe_num_shared_experts=0,
+            moe_layer_start_index=1, rope_parameters=plain(20000.0),
+        ),
+        dict(seed=4401),
+    ),
+    "granitemoehybrid-f32-experts": (
+        "granitemoehybrid",
+        "float32",
+        dict(
+            SHARED | MAMBA, shared_intermediate_size=24, intermediate_size=16, num_local_experts=5, num_experts_per_tok=2, num_hidden_layers=4,
+            layer_types=[L, F] * 2, mamba_n_heads=4, mamba_n_groups=2, mamba_d_head=32,
+        ) | GRANITE,
+        dict(seed=4500, absent=["time_step_limit"]),
+    ),
+    "granitemoehybrid-bf16-experts": (
+        "granitemoehybrid",
+        "bfloat16",
+        dict(
+            SHARED, shared_intermediate_size=24, intermediate_size=24, num_local_experts=4, num_experts_per_tok=3, num_hidden_layers=2,
+            layer_types=[F] * 2, tie_word_embeddings=True,
+        ) | GRANITE,
+        dict(seed=4615, absent=["time_step_limit"]),
+    ),
+}
+
+
 QK_NORMS = tuple(
     f"{name}.weight" for name in ["q_norm", "k_norm", "query_layernorm", "key_layernorm", "q_layernorm", "k_layernorm"]
 )
@@ -758,7 +919,8 @@ def weights(config, generator):
     with torch.device("meta"):
         model = class_of(config)(config)
         shapes = {name: p.shape for name, p in model.named_parameters()}
-        shapes |= {name: b.shape for name, b in model.named_buffers() if name.endswith("layer_scalar")}
+        buffers = ("layer_scalar", "e_score_correction_bias", "expert_bias")
+        shapes |= {name: b.shape for name, b in model.named_buffers() if name.endswith(buffers)}
     # The norms of Gemma 2 and 3 scale by 1 + w, and embeddings of all are multiplied by the square root of their width.
     is_gemma = config.model_type.startswith("gemma")
     is_gemma4 = config.model_type.startswith("gemma4")
@@ -768,7 +930,7 @@ def weights(config, generator):
     for name, shape in shapes.items():
         one_less = 1 if is_gemma and not is_gemma4 or is_glimmer and name.endswith("layernorm.weight") else 0
         # Qwen3.5's do, but for those of the delta rule.
-        one_less = 1 if config.model_type.startswith("qwen3_5") and ".linear_attn." not in name else one_less
+        one_less = 1 if config.model_type.startswith(("qwen3_5", "qwen3_next")) and ".linear_attn." not in name else one_less
         noise = torch.randn(shape, generator=generator)
         # Sharper attention would magnify the rounding of keys beyond what trained models show: hence 0.7 and 0.8.
         if "vision" in name or "visual" in name or "multi_modal" in name:
@@ -782,6 +944,9 @@ def weights(config, generator):
             state[name] = (0.8 + 0.2 * noise).abs()
         elif name.endswith(("norm.weight", "norm_f.weight")):
             state[name] = 1 + 0.2 * noise - one_less
+        elif name.endswith(("e_score_correction_bias", "expert_bias")):
+            # Scores are between 0 and 1.
+            state[name] = 0.1 * noise
         elif name.endswith("bias"):
             state[name] = 0.3 * noise
         elif name.endswith(("embed_tokens.weight", "model.embeddings.weight")):
@@ -811,9 +976,55 @@ def weights(config, generator):
             state[name] = 1.5 * noise / shape[1] ** 0.5
         elif ".in_proj_" in name or name.endswith(("_proj.weight", "_linear.weight")):
             state[name] = 1.2 * noise / shape[1] ** 0.5
+        elif name.endswith("shared_expert_gate.weight"):
+            state[name] = noise / shape[1] ** 0.5
+        elif name.endswith(("mlp.gate.weight", "router.weight", "feed_forward.gate.weight")):
+            state[name] = 3 * noise / shape[1] ** 0.5
+        elif name.endswith(("experts.gate_up_proj", "experts.down_proj")):
+            state[name] = 1.2 * noise / shape[2] ** 0.5
         else:
             raise ValueError(f"no rule for {name}")
     return state
+
+
+def as_published(config, state):
+    """The tensors as folders have them: transformers holds experts in one tensor and writes most of them one by one."""
+    if not any(".experts." in name for name in state):
+        return state
+    model = class_of(config)(config)
+    missing, unexpected = model.load_state_dict(state, strict=False)
+    assert not unexpected, unexpected
+    number_type = next(iter(state.values())).dtype
+    with tempfile.TemporaryDirectory() as folder:
+        model.to(number_type).save_pretrained(folder)
+        return load_file(pathlib.Path(folder) / "model.safetensors")
+
+
+def chosen_by(router, inputs, logits):
+    """What the experts of each token are chosen by."""
+    correction = getattr(router, "e_score_correction_bias", None)
+    if hasattr(router, "moe_statics"):
+        return router.moe_statics(logits.softmax(-1))
+    if len(inputs) > 1 and inputs[1] is not None:
+        return logits.sigmoid() + inputs[1]
+    return logits if correction is None else logits.sigmoid() + correction
+
+
+@torch.no_grad()
+def routing_gap(folder, sequence):
+    """How much the worst of the experts that compute a token is better than the best of the others, where that is closest."""
+    model = read_back(folder)
+    gaps = []
+    def note(router, inputs, output):
+        chosen, by = output[2].shape[-1], chosen_by(router, inputs, output[0].float())
+        if chosen < by.shape[-1]:
+            top = by.topk(chosen + 1).values
+            gaps.append((top[..., -2] - top[..., -1]).min().item())
+    for module in model.modules():
+        if type(module).__name__.lower().endswith("topkrouter"):
+            module.register_forward_hook(note)
+    model(torch.tensor([sequence]))
+    return min(gaps, default=None)
 
 
 def with_old_rope_keys(written):
@@ -981,6 +1192,9 @@ def make(name, seed, case, greedy_tokens):
     generator = torch.Generator().manual_seed(seed)
     config = AutoConfig.for_model(model_type, **changes)
     state = {k: v.to(getattr(torch, number_type)) for k, v in weights(config, generator).items()}
+    # Some folders have experts in one tensor, too.
+    if not layout.pop("stacked", False):
+        state = as_published(config, state)
     write_folder(folder, config, state, number_type, **layout)
     vocab = config.get_text_config().vocab_size
     prompt, tokens, logits = reference(folder, vocab, generator, greedy_tokens=greedy_tokens)
@@ -993,6 +1207,9 @@ def make(name, seed, case, greedy_tokens):
     gap = (top[:, 0] - top[:, 1]).min().item()
     size = sum(f.stat().st_size for f in folder.iterdir())
     print(f"{name:30} {size:7} bytes, {len(set(tokens.tolist())):2} different tokens, smallest gap {gap:.4f}", flush=True)
+    routing = routing_gap(folder, prompt.tolist() + tokens.tolist())
+    if routing is not None:
+        print(f"{name:30} smallest gap of routers {routing:.4f}", flush=True)
 
 
 def main(only=()):

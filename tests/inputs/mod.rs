@@ -2,6 +2,8 @@
 
 #[allow(dead_code)] // the CPU's cases have codings of their own
 pub mod codings;
+#[allow(dead_code)] // not every program computes with experts
+pub mod experts;
 pub mod logprobs;
 pub mod process_logits;
 #[allow(dead_code)] // not every program computes with states
@@ -61,6 +63,8 @@ pub fn limits(batch: &Batch) -> BatchLimits {
         rows: batch.rows().max(batch.samples() + batch.pooled_rows()).max(1),
         model_len: batch.table_width.max(1),
         block_size: 1,
+        window_tables: batch.window_tables.len(),
+        ..BatchLimits::NONE
     }
 }
 

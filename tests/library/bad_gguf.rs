@@ -262,7 +262,24 @@ const MODELS: &[(&str, Spoil, &str)] = &[
         |file| {
             file.set("llama.expert_count", Value::U32(8));
         },
-        "expert_count is 8, which is not supported",
+        "expert_used_count is missing",
+    ),
+    (
+        "more experts for a token than there are",
+        |file| {
+            file.set("llama.expert_count", Value::U32(8));
+            file.set("llama.expert_used_count", Value::U32(9));
+        },
+        "num_experts_per_tok is 9, but must be at most num_experts, which is 8",
+    ),
+    (
+        "experts that are scored by sigmoids",
+        |file| {
+            file.set("llama.expert_count", Value::U32(8));
+            file.set("llama.expert_used_count", Value::U32(2));
+            file.set("llama.expert_gating_func", Value::U32(2));
+        },
+        "expert_gating_func is 2, which is not supported",
     ),
     (
         "a window",

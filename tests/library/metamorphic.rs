@@ -27,6 +27,9 @@ const MODELS: &[&str] = &[
     "granitemoehybrid-f32-mamba",
     "nemotron_h-f32",
     "falcon_h1-f32",
+    "qwen3_moe-f32",
+    "glm4_moe-f32-groups",
+    "qwen3_5_moe-bf16-wrapped",
 ];
 const TOKENS: usize = 12;
 

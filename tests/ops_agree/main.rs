@@ -10,6 +10,7 @@ mod coded;
 mod codings;
 mod column;
 mod copy_blocks;
+mod experts;
 mod gated_linear;
 mod gather;
 #[path = "../inputs/mod.rs"]

@@ -3,7 +3,7 @@
 
 use super::disjoint::Disjoint;
 use super::lanes::{Kernel, Lanes, dispatch, exp};
-use super::{Cpu, Tensor};
+use super::{Cpu, Isa, Tensor};
 use crate::Activation;
 use std::marker::PhantomData;
 
@@ -31,6 +31,14 @@ pub fn run(cpu: &Cpu, out: &mut Tensor, gate_up: &Tensor, activation: Activation
     match activation {
         Activation::Silu => run_gate::<Silu>(cpu, out, gate_up),
         Activation::GeluTanh => run_gate::<GeluTanh>(cpu, out, gate_up),
+    }
+}
+
+/// A row or a part of one, whose gates and ups lie apart.
+pub fn row(isa: Isa, out: &mut [f32], gate: &[f32], up: &[f32], activation: Activation) {
+    match activation {
+        Activation::Silu => dispatch(isa, Row { out, gate, up, activation: PhantomData::<Silu> }),
+        Activation::GeluTanh => dispatch(isa, Row { out, gate, up, activation: PhantomData::<GeluTanh> }),
     }
 }
 
@@ -91,21 +99,38 @@ impl<A: Activate> Kernel for Gate<'_, A> {
     fn run<L: Lanes>(self, lanes: L) {
         for (out, gate_up) in self.out.chunks_exact_mut(self.width).zip(self.gate_up.chunks_exact(2 * self.width)) {
             let (gate, up) = gate_up.split_at(self.width);
-            let whole = self.width / L::N * L::N;
-            for i in (0..whole).step_by(L::N) {
-                // SAFETY: `i + N` is at most `width`, the length of all three.
-                unsafe {
-                    let gate = A::activate(lanes, lanes.load(gate.as_ptr().add(i)));
-                    lanes.store(out.as_mut_ptr().add(i), lanes.mul(gate, lanes.load(up.as_ptr().add(i))));
-                }
-            }
-            let rest = self.width - whole;
-            // SAFETY: `whole + rest` is `width`, and `rest` less than N.
+            Row { out, gate, up, activation: self.activation }.run(lanes);
+        }
+    }
+}
+
+struct Row<'a, A> {
+    out: &'a mut [f32],
+    gate: &'a [f32],
+    up: &'a [f32],
+    activation: PhantomData<A>,
+}
+
+impl<A: Activate> Kernel for Row<'_, A> {
+    #[inline(always)]
+    fn run<L: Lanes>(self, lanes: L) {
+        let Row { out, gate, up, .. } = self;
+        let width = out.len();
+        assert!(gate.len() == width && up.len() == width);
+        let whole = width / L::N * L::N;
+        for i in (0..whole).step_by(L::N) {
+            // SAFETY: `i + N` is at most `width`, the length of all three.
             unsafe {
-                let gate = A::activate(lanes, lanes.load_first(gate.as_ptr().add(whole), rest));
-                let up = lanes.load_first(up.as_ptr().add(whole), rest);
-                lanes.store_first(out.as_mut_ptr().add(whole), lanes.mul(gate, up), rest);
+                let gate = A::activate(lanes, lanes.load(gate.as_ptr().add(i)));
+                lanes.store(out.as_mut_ptr().add(i), lanes.mul(gate, lanes.load(up.as_ptr().add(i))));
             }
+        }
+        let rest = width - whole;
+        // SAFETY: `whole + rest` is `width`, and `rest` less than N.
+        unsafe {
+            let gate = A::activate(lanes, lanes.load_first(gate.as_ptr().add(whole), rest));
+            let up = lanes.load_first(up.as_ptr().add(whole), rest);
+            lanes.store_first(out.as_mut_ptr().add(whole), lanes.mul(gate, up), rest);
         }
     }
 }

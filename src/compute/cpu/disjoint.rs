@@ -27,6 +27,16 @@ impl<'a, T> Disjoint<'a, T> {
         self.start
     }
 
+    /// A part of it, which several threads may write at once too.
+    ///
+    /// # Panics
+    ///
+    /// If the range does not lie in the slice.
+    pub fn within(&self, range: Range<usize>) -> Disjoint<'a, T> {
+        assert!(range.start <= range.end && range.end <= self.len);
+        Disjoint { start: self.start.wrapping_add(range.start), len: range.len(), slice: PhantomData }
+    }
+
     /// One thread's part.
     ///
     /// # Safety

@@ -12,11 +12,15 @@ mod add_norm;
 mod amx;
 mod attention;
 mod causal_conv;
+mod combine;
 mod copy_blocks;
 mod copy_states;
 mod disjoint;
 mod embedding;
+mod expert_linear;
+mod experts;
 mod gated_delta;
+mod gated_expert_linear;
 mod gated_linear;
 mod gated_norm;
 mod gather;
@@ -41,6 +45,7 @@ mod reduce_add_norm;
 mod remote;
 mod rope_and_attention;
 mod rope_and_cache;
+mod route;
 mod rows;
 mod sample;
 mod scale_logits;
@@ -49,6 +54,7 @@ mod sigmoid_mul;
 mod states;
 mod team;
 
+pub use experts::{Experts, Routes};
 pub use isa::Isa;
 pub use kv_cache::KvCache;
 pub use matrix::Matrix;
@@ -62,9 +68,9 @@ pub use states::States;
 pub use team::{Member, Team};
 
 use super::{
-    Activated, Activation, AddNorm, AttentionSpec, Backend, Defaults, DeltaHeads, DeltaInputs, DeviceMemory, HeadGate,
-    HeadRows, HostMatrix, HostVector, KvLayout, LayerInput, NextNorm, NormWeights, Part, QkNormRope, Recording,
-    ScanHeads, ScanInputs, ShortConv, StateShape,
+    Activated, Activation, AddNorm, AttentionSpec, Backend, Defaults, DeltaHeads, DeltaInputs, DeviceMemory,
+    ExpertsShape, HeadGate, HeadRows, HostMatrix, HostVector, KvLayout, KvPlace, LayerInput, NextNorm, NormWeights,
+    Part, QkNormRope, Recording, Router, RoutesShape, ScanHeads, ScanInputs, SharedExpert, ShortConv, StateShape,
 };
 use crate::batch::{Batch, BatchLimits, BlockId, MAX_LOGPROBS, Sampled, StateSlot};
 use base::TokenId;
@@ -84,8 +90,10 @@ pub mod reference {
     pub use super::add_norm::reference as add_norm;
     pub use super::attention::reference as attention;
     pub use super::causal_conv::reference as causal_conv;
+    pub use super::combine::reference as combine;
     pub use super::copy_blocks::reference as copy_blocks;
     pub use super::embedding::reference as embedding;
+    pub use super::expert_linear::reference as expert_linear;
     pub use super::gated_delta::reference as gated_delta;
     pub use super::gated_norm::reference as gated_norm;
     pub use super::gather::reference as gather;
@@ -96,6 +104,7 @@ pub mod reference {
     pub use super::process_logits::reference as process_logits;
     pub use super::reduce_add_norm::reference as sum_of_shares;
     pub use super::rope_and_cache::reference as rope_and_cache;
+    pub use super::route::reference as route;
     pub use super::sample::reference as sample;
     pub use super::scale_logits::reference as scale_logits;
     pub use super::selective_scan::reference as selective_scan;
@@ -108,6 +117,8 @@ pub struct Cpu {
     isa: Isa,
     /// Grows with the tensors that are made when the engine opens.
     scratch: Mutex<linear::Scratch>,
+    /// Of models with experts, one for each thread. Grow with the experts that are loaded.
+    workers: Mutex<Vec<experts::Worker>>,
     /// This rank's place, where several compute a model together.
     member: Option<Member>,
     /// Where its threads run.
@@ -157,6 +168,7 @@ impl Cpu {
             pool,
             isa,
             scratch: Mutex::default(),
+            workers: Mutex::default(),
             member: None,
             node: node.cloned(),
             is_lost: AtomicBool::new(false),
@@ -185,17 +197,24 @@ impl Cpu {
         }
     }
 
+    /// Brings weights to the memory of the node, where there is one.
+    fn populate(&self, part: &HostMatrix) {
+        if let (Some(node), Some(planes)) = (&self.node, part.planes()) {
+            [planes.codes, planes.scales, planes.zeros].into_iter().for_each(|bytes| node.populate(bytes));
+        }
+    }
+
     /// Memory for a batch of at most `limits`.
     pub fn device_batch(&self, limits: &BatchLimits) -> Result<DeviceBatch> {
         let (what, knob) = ("the results of a pass", "max_num_seqs");
         Ok(DeviceBatch {
             batch: Batch::within(limits)?,
-            sampled: room(limits.rows, what, knob)?,
+            sampled: room(limits.samples(), what, knob)?,
             hidden_states: Vec::new(),
             raw: Vec::new(),
-            logprobs: room(limits.rows, what, knob)?,
-            top_tokens: room(limits.rows * MAX_LOGPROBS, what, knob)?,
-            top_logprobs: room(limits.rows * MAX_LOGPROBS, what, knob)?,
+            logprobs: room(limits.samples(), what, knob)?,
+            top_tokens: room(limits.samples() * MAX_LOGPROBS, what, knob)?,
+            top_logprobs: room(limits.samples() * MAX_LOGPROBS, what, knob)?,
         })
     }
 }
@@ -216,6 +235,8 @@ impl Tensor {
 impl Backend for Cpu {
     type Storage = Pages<f32>;
     type Matrix = Matrix;
+    type Experts = Experts;
+    type Routes = Routes;
     type Vector = Box<[f32]>;
     type KvCache = KvCache;
     type States = States;
@@ -262,11 +283,19 @@ impl Backend for Cpu {
     }
 
     fn matrix(&self, parts: &[HostMatrix]) -> Result<Matrix> {
-        if let Some(node) = &self.node {
-            let planes = parts.iter().filter_map(HostMatrix::planes);
-            planes.flat_map(|part| [part.codes, part.scales, part.zeros]).for_each(|bytes| node.populate(bytes));
-        }
+        parts.iter().for_each(|part| self.populate(part));
         Matrix::new(parts)
+    }
+
+    fn experts(&self, parts: &[Vec<HostMatrix>]) -> Result<Experts> {
+        parts.iter().flatten().for_each(|part| self.populate(part));
+        let experts = Experts::new(parts)?;
+        experts::fit(&mut self.workers.lock(), self.pool.threads(), self.isa, experts.shape().inputs)?;
+        Ok(experts)
+    }
+
+    fn routes(&self, router: &Router, tokens: usize) -> Result<Routes> {
+        Routes::new(router, tokens)
     }
 
     fn vector(&self, parts: &[HostVector]) -> Result<Box<[f32]>> {
@@ -293,6 +322,14 @@ impl Backend for Cpu {
 
     fn matrix_shape(matrix: &Matrix) -> (usize, usize) {
         (matrix.rows(), matrix.cols())
+    }
+
+    fn experts_shape(experts: &Experts) -> ExpertsShape {
+        experts.shape()
+    }
+
+    fn routes_shape(routes: &Routes) -> RoutesShape {
+        routes.shape()
     }
 
     fn vector_len(vector: &Box<[f32]>) -> usize {
@@ -395,7 +432,9 @@ impl Backend for Cpu {
 
     fn commit_blocks(&mut self, cache: &mut KvCache, batch: &Batch) -> Result<()> {
         let size = cache.layout().block_size as u32;
-        cache.commit(batch.slots.iter().map(|slot| slot / size).chain(batch.copies.iter().map(|copy| copy.to)))
+        let windowed = batch.window_tables.iter().flat_map(|table| &table.slots);
+        let written = batch.slots.iter().chain(windowed).map(|slot| slot / size);
+        cache.commit(written.chain(batch.copies.iter().map(|copy| copy.to)))
     }
 
     fn release_blocks(&mut self, cache: &mut KvCache, unused: &[bool]) -> Result<u64> {
@@ -461,10 +500,10 @@ impl Backend for Cpu {
         qkv: &mut Tensor,
         transform: QkNormRope<Box<[f32]>, Tensor>,
         cache: &mut KvCache,
-        layer: usize,
+        place: KvPlace,
         device_batch: &DeviceBatch,
     ) {
-        rope_and_cache::run(self, spec, qkv, transform, cache, layer, device_batch);
+        rope_and_cache::run(self, spec, qkv, transform, cache, place, device_batch);
     }
 
     fn attention(
@@ -473,10 +512,10 @@ impl Backend for Cpu {
         out: &mut Tensor,
         qkv: &Tensor,
         cache: &KvCache,
-        layer: usize,
+        place: KvPlace,
         device_batch: &DeviceBatch,
     ) {
-        attention::run(self, spec, out, qkv, cache, layer, device_batch);
+        attention::run(self, spec, out, qkv, cache, place, device_batch);
     }
 
     fn rope_and_attention(
@@ -485,10 +524,10 @@ impl Backend for Cpu {
         heads: HeadRows<Tensor>,
         transform: QkNormRope<Box<[f32]>, Tensor>,
         cache: &mut KvCache,
-        layer: usize,
+        place: KvPlace,
         device_batch: &DeviceBatch,
     ) {
-        rope_and_attention::run(self, spec, heads, transform, cache, layer, device_batch);
+        rope_and_attention::run(self, spec, heads, transform, cache, place, device_batch);
     }
 
     fn activate(&mut self, out: &mut Tensor, activated: Activated<Tensor>) {
@@ -551,6 +590,29 @@ impl Backend for Cpu {
 
     fn gated_norm(&mut self, x: &mut Tensor, gate: HeadGate<Tensor, Box<[f32]>>) {
         gated_norm::run(self, x, gate);
+    }
+
+    fn route(&mut self, routes: &mut Routes, logits: &mut Tensor, bias: Option<&Box<[f32]>>, router: &Router) {
+        route::run(self, routes, logits, bias.map(|b| &b[..]), router);
+    }
+
+    fn gated_expert_linear(
+        &mut self,
+        out: &mut Tensor,
+        gate_up: &mut Tensor,
+        layer: LayerInput<Tensor, Experts, Box<[f32]>>,
+        activation: Activation,
+        routes: &Routes,
+    ) {
+        gated_expert_linear::run(self, out, gate_up, layer, activation, routes);
+    }
+
+    fn expert_linear(&mut self, out: &mut Tensor, layer: LayerInput<Tensor, Experts, Box<[f32]>>, routes: &Routes) {
+        expert_linear::run(self, out, layer, routes);
+    }
+
+    fn combine(&mut self, out: &mut Tensor, x: &Tensor, shared: Option<SharedExpert<Tensor>>, routes: &Routes) {
+        combine::run(self, out, x, shared, routes);
     }
 
     fn sigmoid_mul(&mut self, x: &mut Tensor, gate: &Tensor) {

@@ -2,7 +2,7 @@
 
 use super::driver::{Event, EventKind};
 use super::graph::Graph;
-use super::{Cuda, Tensor};
+use super::{Cuda, Routes, Tensor};
 use base::error::Result;
 
 impl Cuda {
@@ -40,6 +40,12 @@ impl Cuda {
     pub fn read(&self, tensor: &Tensor) -> Result<Vec<f32>> {
         self.failed()?;
         tensor.storage.read(tensor.rows(), tensor.cols(), self.device.dtype)
+    }
+
+    /// Experts and weights of all slots, once they are chosen. `[tokens, chosen]`
+    pub fn read_routes(&self, routes: &Routes) -> Result<(Vec<u32>, Vec<f32>)> {
+        self.failed()?;
+        routes.choices()
     }
 
     /// Sets the rows in use of a tensor. `[rows, cols]`

@@ -113,6 +113,11 @@ impl Matrix {
         }
     }
 
+    /// Whether all rows are in one form.
+    pub(super) fn is_one_run(&self) -> bool {
+        self.runs.len() == 1
+    }
+
     /// The rows of `range`, run by run.
     pub(super) fn runs(&self, range: Range<usize>, dtype: DType) -> impl Iterator<Item = (Range<usize>, Rows)> {
         self.runs.iter().filter_map(move |run| {

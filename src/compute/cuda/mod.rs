@@ -23,6 +23,7 @@ mod causal_conv;
 mod coded;
 mod coded_hopper;
 mod coded_linear;
+mod combine;
 mod copy_blocks;
 mod copy_states;
 mod device;
@@ -30,6 +31,8 @@ mod device_batch;
 mod driver;
 mod embedding;
 mod exchange;
+mod expert_linear;
+mod experts;
 mod gated_delta;
 mod gated_hopper;
 mod gated_linear;
@@ -64,6 +67,7 @@ mod ranks;
 mod reduce_add_norm;
 mod rope_and_attention;
 mod rope_and_cache;
+mod route;
 mod sample;
 mod sampling_extras;
 mod scale_logits;
@@ -79,7 +83,9 @@ mod tensor_map;
 mod upload;
 
 pub use device_batch::DeviceBatch;
+
 pub use driver::{ContextGuard, Event, EventKind, check_ordinal, device_count};
+pub use experts::{Experts, Routes};
 pub use graph::{Graph, PassGraph};
 pub use kernels::Chaining;
 pub use kv_cache::KvCache;
@@ -96,9 +102,10 @@ pub use storage::{Storage, Tensor};
 pub use team::Team;
 
 use super::{
-    Activated, Activation, AddNorm, AttentionSpec, Backend, Defaults, DeltaHeads, DeltaInputs, DeviceMemory, HeadGate,
-    HeadRows, HostMatrix, HostVector, KvLayout, LayerInput, NextNorm, NormWeights, Part, QkNormRope, Recording,
-    ScanHeads, ScanInputs, SharedPrefixes, ShortConv, StateShape,
+    Activated, Activation, AddNorm, AttentionSpec, Backend, Defaults, DeltaHeads, DeltaInputs, DeviceMemory,
+    ExpertsShape, HeadGate, HeadRows, HostMatrix, HostVector, KvLayout, KvPlace, LayerInput, NextNorm, NormWeights,
+    Part, QkNormRope, Recording, Router, RoutesShape, ScanHeads, ScanInputs, SharedExpert, SharedPrefixes, ShortConv,
+    StateShape,
 };
 use crate::batch::{Batch, BatchLimits, BlockId, Sampled, StateSlot};
 use base::error::{Error, Result};
@@ -114,7 +121,7 @@ use parking_lot::Mutex;
 use plan::{Geometry, LayerWindow};
 use std::cell::RefCell;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -143,6 +150,8 @@ pub struct Cuda {
 struct Kernels {
     copy_blocks: copy_blocks::Kernels,
     recurrent: RecurrentKernels,
+    /// Loaded with the first routes.
+    experts: OnceLock<Box<experts::Kernels>>,
     embedding: embedding::Kernels,
     norm: norm::Kernels,
     add_norm: add_norm::Kernels,
@@ -189,10 +198,15 @@ impl Kernels {
         self.recurrent.as_ref().expect("a model with states has loaded them")
     }
 
+    fn experts(&self) -> &experts::Kernels {
+        self.experts.get().expect("a model with routes has loaded them")
+    }
+
     fn new(device: &Device) -> Result<Kernels> {
         Ok(Kernels {
             copy_blocks: copy_blocks::Kernels::new(device)?,
             recurrent: RecurrentKernels::default(),
+            experts: OnceLock::new(),
             embedding: embedding::Kernels::new(device)?,
             norm: norm::Kernels::new(device)?,
             add_norm: add_norm::Kernels::new(device)?,
@@ -264,6 +278,8 @@ impl Cuda {
 impl Backend for Cuda {
     type Storage = Storage;
     type Matrix = Matrix;
+    type Experts = Experts;
+    type Routes = Routes;
     type Vector = Vector;
     type KvCache = KvCache;
     type States = States;
@@ -317,6 +333,19 @@ impl Backend for Cuda {
         Matrix::new(&self.device.context, &mut self.loader.lock(), parts, self.device.dtype)
     }
 
+    fn experts(&self, experts: &[Vec<HostMatrix>]) -> Result<Experts> {
+        self.device.context.make_current()?;
+        Experts::new(&self.device.context, &mut self.loader.lock(), experts, self.device.dtype)
+    }
+
+    fn routes(&self, router: &Router, tokens: usize) -> Result<Routes> {
+        if self.kernels.experts.get().is_none() {
+            let kernels = Box::new(experts::Kernels::new(&self.device)?);
+            let _ = self.kernels.experts.set(kernels);
+        }
+        Routes::new(&self.device.context, router, tokens)
+    }
+
     fn vector(&self, parts: &[HostVector]) -> Result<Vector> {
         Vector::new(&self.device.context, parts, self.device.dtype)
     }
@@ -358,6 +387,14 @@ impl Backend for Cuda {
 
     fn matrix_shape(matrix: &Matrix) -> (usize, usize) {
         (matrix.rows(), matrix.cols())
+    }
+
+    fn experts_shape(experts: &Experts) -> ExpertsShape {
+        experts.shape()
+    }
+
+    fn routes_shape(routes: &Routes) -> RoutesShape {
+        routes.shape()
     }
 
     fn vector_len(vector: &Vector) -> usize {
@@ -541,7 +578,7 @@ impl Backend for Cuda {
         qkv: &mut Tensor,
         transform: QkNormRope<Vector, Tensor>,
         cache: &mut KvCache,
-        layer: usize,
+        place: KvPlace,
         device_batch: &DeviceBatch,
     ) {
         let result = self.kernels.rope_and_cache.run(
@@ -549,7 +586,7 @@ impl Backend for Cuda {
             spec,
             qkv,
             transform,
-            cache.blocks.layer(layer),
+            cache.blocks.layer(place),
             device_batch,
         );
         self.remember(result);
@@ -561,10 +598,10 @@ impl Backend for Cuda {
         out: &mut Tensor,
         qkv: &Tensor,
         cache: &KvCache,
-        layer: usize,
+        place: KvPlace,
         device_batch: &DeviceBatch,
     ) {
-        let (heads, at) = (attention::Heads { out, qkv, raw: None }, cache.blocks.layer(layer));
+        let (heads, at) = (attention::Heads { out, qkv, raw: None }, cache.blocks.layer(place));
         let result = cache.attention[at.kind].run(&self.device, spec, heads, at, device_batch);
         self.remember(result);
     }
@@ -575,10 +612,10 @@ impl Backend for Cuda {
         heads: HeadRows<Tensor>,
         transform: QkNormRope<Vector, Tensor>,
         cache: &mut KvCache,
-        layer: usize,
+        place: KvPlace,
         device_batch: &DeviceBatch,
     ) {
-        let at = cache.blocks.layer(layer);
+        let at = cache.blocks.layer(place);
         let attention = &cache.attention[at.kind];
         // Kernels that prepare heads themselves store keys and values.
         let has_keys = heads.qkv.cols() > heads.out.cols();
@@ -593,8 +630,8 @@ impl Backend for Cuda {
                 self.remember(result);
             }
             _ => {
-                self.rope_and_cache(spec, heads.qkv, transform, cache, layer, device_batch);
-                self.attention(spec, heads.out, heads.qkv, cache, layer, device_batch);
+                self.rope_and_cache(spec, heads.qkv, transform, cache, place, device_batch);
+                self.attention(spec, heads.out, heads.qkv, cache, place, device_batch);
             }
         }
     }
@@ -674,6 +711,40 @@ impl Backend for Cuda {
 
     fn gated_norm(&mut self, x: &mut Tensor, gate: HeadGate<Tensor, Vector>) {
         let result = self.kernels.recurrent().gated_norm.run(&self.device, x, gate);
+        self.remember(result);
+    }
+
+    fn route(&mut self, routes: &mut Routes, logits: &mut Tensor, bias: Option<&Vector>, router: &Router) {
+        let result = self.kernels.experts().route.run(&self.device, routes, logits, bias, router);
+        self.remember(result);
+    }
+
+    fn gated_expert_linear(
+        &mut self,
+        out: &mut Tensor,
+        gate_up: &mut Tensor,
+        layer: LayerInput<Tensor, Experts, Vector>,
+        activation: Activation,
+        routes: &Routes,
+    ) {
+        let kernels = &self.kernels.experts().expert_linear;
+        match kernels.run_gated(&self.device, out, layer, activation, routes) {
+            Ok(false) => {
+                let result = kernels.run(&self.device, gate_up, layer, routes.shape().chosen, routes);
+                self.remember(result);
+                self.activate_mul(out, gate_up, activation);
+            }
+            result => self.remember(result.map(drop)),
+        }
+    }
+
+    fn expert_linear(&mut self, out: &mut Tensor, layer: LayerInput<Tensor, Experts, Vector>, routes: &Routes) {
+        let result = self.kernels.experts().expert_linear.run(&self.device, out, layer, 1, routes);
+        self.remember(result);
+    }
+
+    fn combine(&mut self, out: &mut Tensor, x: &Tensor, shared: Option<SharedExpert<Tensor>>, routes: &Routes) {
+        let result = self.kernels.experts().combine.run(&self.device, out, x, shared, routes);
         self.remember(result);
     }
 

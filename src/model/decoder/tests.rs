@@ -49,11 +49,11 @@ fn weights(names: &'static Names) -> Weights {
 
 /// Logits of one token at the beginning of a sequence.
 fn logits(spec: &DecoderSpec, names: &'static Names, isa: Isa) -> Vec<f64> {
-    let limits = BatchLimits { tokens: 1, rows: 1, model_len: 16, block_size: 16 };
+    let limits = BatchLimits { tokens: 1, rows: 1, model_len: 16, block_size: 16, ..BatchLimits::NONE };
     let mut cpu = Cpu::new(1, isa);
     let sharding = Sharding::new(spec, 0, 1, Sums::Gathered).unwrap();
     let mut decoder = Decoder::load(&cpu, spec, sharding, &mut weights(names), &limits, 16).unwrap();
-    let cache = cpu.kv_cache(&spec.kv_layout(16, DType::F32.into()), 1).unwrap();
+    let cache = cpu.kv_cache(&spec.kv_layout(&limits, DType::F32.into()), 1).unwrap();
     let mut memory = SequenceMemory { cache, states: cpu.states(&StateShape::default()).unwrap() };
     let mut batch = Batch::with_limits(&limits);
     batch.token_ids.push(TOKEN as u32);
@@ -142,6 +142,7 @@ impl Naive<'_> {
                         Part::Mixer(mixer) => self.attention(&at, mixer.attention().unwrap(), &read),
                         Part::FeedForward(FeedForward::Dense(mlp)) => self.mlp(&at, mlp, &read),
                         Part::FeedForward(FeedForward::LayerInput(_)) => unreachable!("no case has it"),
+                        Part::FeedForward(FeedForward::Experts(_)) => unreachable!(),
                     };
                     let delta = self.norm(norms.after, &format!("{at}{}", parts.after), &delta);
                     x.iter_mut().zip(delta).for_each(|(x, v)| *x += f64::from(*scale) * v);

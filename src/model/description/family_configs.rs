@@ -15,6 +15,10 @@ fn bases(pattern: &[f64], repeats: usize) -> Value {
 
 /// Configs in the form that the folders of these models have.
 pub fn configs() -> Vec<(&'static str, Value)> {
+    [dense(), super::mixture_configs::configs()].concat()
+}
+
+fn dense() -> Vec<(&'static str, Value)> {
     vec![
         (
             "Phi-4",

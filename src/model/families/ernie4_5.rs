@@ -25,8 +25,13 @@ pub const FAMILY: Family = Family {
 
 fn spec(fields: Fields) -> Result<DecoderSpec> {
     let standard = Standard::read(fields)?.with_neighbours();
+    let attention = attention(fields, &standard)?;
+    let mlp = standard.mlp(fields.bias("use_bias")?);
+    Ok(standard.decoder(attention, mlp))
+}
+
+/// Attention, also of the models with experts.
+pub fn attention(fields: Fields, standard: &Standard) -> Result<SelfAttention> {
     let bias = fields.bias("use_bias")?;
-    let attention = standard.attention(standard.shared_width());
-    let mlp = standard.mlp(bias);
-    Ok(standard.decoder(SelfAttention { qkv_bias: bias, output_bias: bias, ..attention }, mlp))
+    Ok(SelfAttention { qkv_bias: bias, output_bias: bias, ..standard.attention(standard.shared_width()) })
 }

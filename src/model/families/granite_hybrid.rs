@@ -1,10 +1,14 @@
-//! Granite 4, dense: as Granite 3, with a fused projection into the MLP, without a rotary embedding unless the config says "rope", and with Mamba-2 in
-//! place of attention in the layers that say so. Models of this class with experts are not read.
+//! Granite 4: as Granite 3, with a fused projection into the MLP, without a rotary embedding unless the config says "rope", and with Mamba-2 in
+//! place of attention in the layers that say so. Models with experts have them beside the MLP of all tokens.
 
 use super::{Family, granite};
 use crate::fields::Fields;
-use crate::names::{GateUpNames, LLAMA, MlpNames, Names, RateNames, ScanNames};
-use crate::spec::{Bias, DecoderSpec, GroupNorm, LayerSpec, Mixer, Mlp, Recurrent, ScanScales, StateSpace};
+use crate::mixture;
+use crate::names::{ExpertNames, GateUpNames, LLAMA, MlpNames, Names, RateNames, ScanNames};
+use crate::spec::{
+    Bias, Correction, DecoderSpec, Experts, FeedForward, GroupNorm, LayerSpec, Mixer, Mlp, Recurrent, Router,
+    ScanScales, SharedExpert, SharedGate, StateSpace,
+};
 use crate::standard::{self, Standard};
 use base::error::{Error, Result};
 use base::limits;
@@ -12,7 +16,7 @@ use compute::{GateOrder, ScanHeads};
 use serde_json::{Value, json};
 
 pub const FAMILY: Family = Family {
-    models: "Granite 4 and Granite 4 H, dense",
+    models: "Granite 4 and Granite 4 H",
     classes: &["GraniteMoeHybridForCausalLM"],
     model_type: "granitemoehybrid",
     defaults,
@@ -21,8 +25,24 @@ pub const FAMILY: Family = Family {
     spec,
 };
 
+/// The MLP of all tokens, whether there are experts besides or not.
+const SHARED_MLP: MlpNames =
+    MlpNames { gate_up: GateUpNames::Fused("shared_mlp.input_linear"), down: "shared_mlp.output_linear" };
+
 const NAMES: Names = Names {
-    mlp: MlpNames { gate_up: GateUpNames::Fused("shared_mlp.input_linear"), down: "shared_mlp.output_linear" },
+    mlp: SHARED_MLP,
+    experts: ExpertNames {
+        router: "block_sparse_moe.router.layer",
+        correction: "",
+        before: "",
+        each: MlpNames::NONE,
+        stacked: MlpNames {
+            gate_up: GateUpNames::Fused("block_sparse_moe.input_linear"),
+            down: "block_sparse_moe.output_linear",
+        },
+        shared: SHARED_MLP,
+        shared_gate: "",
+    },
     scan: ScanNames {
         input: "mamba.in_proj",
         conv: "mamba.conv1d",
@@ -51,21 +71,25 @@ fn defaults() -> Value {
 
 fn spec(fields: Fields) -> Result<DecoderSpec> {
     let standard = Standard::read(fields)?;
-    if fields.get("num_local_experts").and_then(Value::as_u64) != Some(0) {
-        let value = fields.get("num_local_experts").map_or("absent".into(), Fields::shown);
-        return Err(Error::UnsupportedModel { setting: "num_local_experts", value, supported: "0" });
-    }
     let types: (&[_], &[_]) = (&["mamba", "linear_attention"], &["attention", "full_attention"]);
     let recurrent = standard::recurrent_layers(fields, standard.layers, types, "attention or mamba")?;
     let recurrent = recurrent.unwrap_or(vec![true; standard.layers]);
     let rope = (fields.text("position_embedding_type")? == Some("rope")).then_some(0);
     let mlp = Mlp { width: fields.count("shared_intermediate_size")?, ..standard.mlp(Bias::None) };
     let scan = state_space(fields, &standard)?;
-    let mut decoder = granite::decoder(fields, standard, mlp, rope)?;
+    let mut decoder = granite::decoder(fields, standard, mlp.clone(), rope)?;
     let scan = Mixer::Recurrent(Recurrent::StateSpace(scan));
     let layer =
         |(layer, is_recurrent): (LayerSpec, bool)| if is_recurrent { layer.with_mixer(scan.clone()) } else { layer };
     decoder.layers = decoder.layers.into_iter().zip(recurrent).map(layer).collect();
+    if fields.get("num_local_experts").and_then(Value::as_u64) != Some(0) {
+        let router = Router { norm: Some(0.0), ..mixture::router(fields, &["num_local_experts"])? };
+        let expert = Mlp { width: fields.count("intermediate_size")?, ..mlp.clone() };
+        let shared = Some(SharedExpert { mlp, gate: SharedGate::None });
+        let experts = FeedForward::Experts(Experts { router, correction: Correction::None, expert, shared });
+        let layers = decoder.layers.into_iter();
+        decoder.layers = layers.map(|layer| layer.with_feed_forward(experts.clone())).collect();
+    }
     Ok(decoder)
 }
 

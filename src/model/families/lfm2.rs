@@ -4,7 +4,7 @@ use super::Family;
 use crate::fields::Fields;
 use crate::names::{AttentionNames, ConvNames, GateUpNames, LLAMA, MlpNames, Names, NormNames, QkvNames};
 use crate::spec::{
-    Bias, DecoderSpec, GatedShortConv, HeadWeights, Mixer, Mlp, NormOrder, QkNorm, Recurrent, SelfAttention,
+    Bias, DecoderSpec, GatedShortConv, HeadWeights, LayerSpec, Mixer, Mlp, NormOrder, QkNorm, Recurrent, SelfAttention,
 };
 use crate::standard::{self, Standard};
 use base::error::Result;
@@ -44,7 +44,8 @@ const IGNORES: &[&str] = &[
     "use_pos_enc",
 ];
 
-const NAMES: Names = Names {
+/// Names of LFM2's tensors.
+pub const NAMES: Names = Names {
     mixer_norms: NormNames { before: "operator_norm", after: "" },
     attention: AttentionNames {
         qkv: QkvNames::Separate { query: "self_attn.q_proj", key: "self_attn.k_proj", value: "self_attn.v_proj" },
@@ -64,18 +65,29 @@ const NAMES: Names = Names {
 };
 
 fn spec(fields: Fields) -> Result<DecoderSpec> {
+    let standard = standard(fields)?;
+    let mlp = Mlp { width: mlp_width(fields)?, ..standard.mlp(Bias::None) };
+    let layers = layers(fields, &standard, mlp)?;
+    Ok(standard.decoder_of(layers))
+}
+
+/// What LFM2 has in common with other families, under its names.
+pub fn standard(fields: Fields) -> Result<Standard> {
     let standard = Standard::read(fields)?.with_norm_eps(fields.factor("norm_eps")?);
-    let standard = match fields.flag("tie_embedding")? {
+    Ok(match fields.flag("tie_embedding")? {
         Some(true) => standard.with_head(HeadWeights::Tied),
         Some(false) => standard.with_head(HeadWeights::Own),
         None => standard,
-    };
+    })
+}
+
+/// The layers, with this MLP in each.
+pub fn layers(fields: Fields, standard: &Standard, mlp: Mlp) -> Result<Vec<LayerSpec>> {
     let attention = SelfAttention {
         qk_norm: QkNorm::PerHead { norm: standard.norm, order: NormOrder::BeforeRope },
         ..standard.attention(standard.shared_width())
     };
     let conv = GatedShortConv { taps: fields.count("conv_L_cache")?, bias: fields.bias("conv_bias")? };
-    let mlp = Mlp { width: mlp_width(fields)?, ..standard.mlp(Bias::None) };
     let layer = |is_conv: bool| {
         let layer = standard.layer(attention.clone(), mlp.clone());
         match is_conv {
@@ -83,8 +95,7 @@ fn spec(fields: Fields) -> Result<DecoderSpec> {
             false => layer,
         }
     };
-    let layers = conv_layers(fields, standard.layers)?.into_iter().map(layer).collect();
-    Ok(standard.decoder_of(layers))
+    Ok(conv_layers(fields, standard.layers)?.into_iter().map(layer).collect())
 }
 
 /// Which layers have a convolution: by `layer_types`, or else all but those of `full_attn_idxs`, or none where neither is given.

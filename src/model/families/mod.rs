@@ -4,27 +4,35 @@
 
 pub(crate) mod cohere2;
 pub(crate) mod ernie4_5;
+pub(crate) mod ernie4_5_moe;
 pub(crate) mod exaone4;
 pub(crate) mod falcon_h1;
 pub(crate) mod gemma2;
 pub(crate) mod gemma3;
 pub(crate) mod gemma4;
 pub(crate) mod glm4;
+pub(crate) mod glm4_moe;
 pub(crate) mod granite;
 pub(crate) mod granite_hybrid;
 pub(crate) mod hunyuan;
 pub(crate) mod lfm2;
+pub(crate) mod lfm2_moe;
 pub(crate) mod llama;
 pub(crate) mod ministral3;
 pub(crate) mod mistral;
+pub(crate) mod mixtral;
 pub(crate) mod muse_glimmer;
 pub(crate) mod nemotron_h;
 pub(crate) mod olmo2;
 pub(crate) mod olmo3;
+pub(crate) mod olmoe;
 pub(crate) mod phi3;
 pub(crate) mod qwen2;
 pub(crate) mod qwen3;
 pub(crate) mod qwen3_5;
+pub(crate) mod qwen3_5_moe;
+pub(crate) mod qwen3_moe;
+pub(crate) mod qwen3_next;
 pub(crate) mod seed_oss;
 pub(crate) mod smollm3;
 
@@ -58,4 +66,12 @@ pub const FAMILIES: &[&Family] = &[
     &lfm2::FAMILY,
     &nemotron_h::FAMILY,
     &falcon_h1::FAMILY,
+    &qwen3_moe::FAMILY,
+    &mixtral::FAMILY,
+    &olmoe::FAMILY,
+    &qwen3_5_moe::FAMILY,
+    &qwen3_next::FAMILY,
+    &glm4_moe::FAMILY,
+    &lfm2_moe::FAMILY,
+    &ernie4_5_moe::FAMILY,
 ];

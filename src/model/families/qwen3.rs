@@ -23,13 +23,18 @@ pub const FAMILY: Family = Family {
 
 fn spec(fields: Fields) -> Result<DecoderSpec> {
     let standard = Standard::read(fields)?;
+    let attention = attention(fields, &standard, HEAD_DIM)?;
+    let mlp = standard.mlp(Bias::None);
+    Ok(standard.decoder(attention, mlp))
+}
+
+/// Attention with normalized queries and keys. `head_dim` is that of a config that does not say.
+pub fn attention(fields: Fields, standard: &Standard, head_dim: usize) -> Result<SelfAttention> {
     let bias = fields.bias("attention_bias")?;
-    let attention = SelfAttention {
+    Ok(SelfAttention {
         qk_norm: QkNorm::PerHead { norm: standard.norm, order: NormOrder::BeforeRope },
         qkv_bias: bias,
         output_bias: bias,
-        ..standard.attention(HEAD_DIM)
-    };
-    let mlp = standard.mlp(Bias::None);
-    Ok(standard.decoder(attention, mlp))
+        ..standard.attention(head_dim)
+    })
 }

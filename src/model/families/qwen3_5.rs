@@ -5,7 +5,8 @@ use super::Family;
 use crate::fields::Fields;
 use crate::names::{DeltaInputNames, DeltaNames, LLAMA, Names, RateNames};
 use crate::spec::{
-    Bias, DecoderSpec, GatedDelta, Mixer, Mlp, MlpForm, NormOrder, OutputGate, QkNorm, Recurrent, SelfAttention,
+    Bias, DecoderSpec, GatedDelta, LayerSpec, Mixer, Mlp, MlpForm, NormOrder, OutputGate, QkNorm, Recurrent,
+    SelfAttention,
 };
 use crate::standard::{self, Standard, activation, partial_rope};
 use base::error::Result;
@@ -60,6 +61,12 @@ pub const NAMES: Names = Names {
 const INTERVAL: usize = 4;
 
 fn spec(fields: Fields) -> Result<DecoderSpec> {
+    let (standard, layers) = layers(fields)?;
+    Ok(standard.decoder_of(layers))
+}
+
+/// The layers of dense models, and what they have in common with other families.
+pub fn layers(fields: Fields) -> Result<(Standard, Vec<LayerSpec>)> {
     let standard = Standard::with_ropes(fields, vec![partial_rope(fields)?])?;
     // The gated norms have the same epsilon, and their weights are stored as they are.
     let norm_eps = standard.norm.eps;
@@ -95,7 +102,7 @@ fn spec(fields: Fields) -> Result<DecoderSpec> {
         }
     };
     let layers = recurrent.into_iter().map(layer).collect();
-    Ok(standard.decoder_of(layers))
+    Ok((standard, layers))
 }
 
 /// Which layers have a gated delta rule: by `layer_types`, or else all but every `full_attention_interval`-th.

@@ -1,7 +1,7 @@
 //! The MLP of a layer: `down(activation(gate(x)) * up(x))`, or `down(max(up(x), 0)^2)`.
 
 use crate::linear::{Inputs, Linear, Projection};
-use crate::names::GateUpNames;
+use crate::names::{GateUpNames, MlpNames};
 use crate::shard::{Back, Sharding};
 use crate::spec::{self, DecoderSpec, FeedForward, MlpForm};
 use crate::weights::Weights;
@@ -46,7 +46,7 @@ impl<B: Backend> MlpScratch<B> {
     /// For passes of at most `tokens` tokens.
     pub fn new(backend: &B, spec: &DecoderSpec, sharding: &Sharding, tokens: usize) -> Result<MlpScratch<B>> {
         let mut shapes: Vec<Shape> = Vec::new();
-        for shape in spec.feed_forwards().filter_map(FeedForward::mlp).map(Shape::of) {
+        for shape in spec.feed_forwards().filter_map(FeedForward::dense).map(Shape::of) {
             if !shapes.contains(&shape) {
                 shapes.push(shape);
             }
@@ -91,30 +91,21 @@ impl<B: Backend> ShapeScratch<B> {
 }
 
 impl<B: Backend> Mlp<B> {
-    /// The MLP of layer `layer`, whose input and output are `hidden` wide.
+    /// The MLP of layer `layer` whose parts have these names, and whose input and output are `hidden` wide.
     pub fn load(
         backend: &B,
         spec: &spec::Mlp,
+        parts: &MlpNames,
         sharding: &Sharding,
         weights: &mut Weights,
-        layer: usize,
-        hidden: usize,
+        [layer, hidden]: [usize; 2],
     ) -> Result<Mlp<B>> {
         let names = weights.names();
-        let name = |part| names.in_layer(layer, part);
+        let in_layer = |part: Projection| Projection { name: names.in_layer(layer, &part.name), ..part };
         let (width, own) = (spec.width, sharding.own_width(spec.width));
-        let separate = |part| Projection { name: name(part), outputs: width, own: vec![own.clone()] };
-        let stacked = match (names.mlp.gate_up, spec.form) {
-            (GateUpNames::Separate { gate, up }, MlpForm::Gated { .. }) => vec![separate(gate), separate(up)],
-            (GateUpNames::Separate { up, .. }, MlpForm::ReluSquared) => vec![separate(up)],
-            (GateUpNames::Fused(both), MlpForm::Gated { .. }) => {
-                let own = vec![own.clone(), width + own.start..width + own.end];
-                vec![Projection { name: name(both), outputs: 2 * width, own }]
-            }
-            (GateUpNames::Fused(_), MlpForm::ReluSquared) => unreachable!("names of such a family"),
-        };
+        let stacked: Vec<_> = projections_into(parts, spec.form, width, &own).into_iter().map(in_layer).collect();
         let Back { inputs, outputs, adds_bias } = sharding.back(width, own);
-        let down = Projection { name: name(names.mlp.down), outputs: hidden, own: vec![outputs] };
+        let down = in_layer(back_projection(parts, hidden, &outputs));
         let inputs = Inputs { all: width, own: inputs };
         Ok(Mlp {
             shape: Shape::of(spec),
@@ -166,4 +157,23 @@ impl<B: Backend> Mlp<B> {
             None => gated,
         }
     }
+}
+
+/// The projections into an MLP of `width`, of which a rank has the outputs `own` of each. Names are those of parts.
+pub fn projections_into(parts: &MlpNames, form: MlpForm, width: usize, own: &Range<usize>) -> Vec<Projection> {
+    let separate = |part: &str| Projection { name: part.into(), outputs: width, own: vec![own.clone()] };
+    match (parts.gate_up, form) {
+        (GateUpNames::Separate { gate, up }, MlpForm::Gated { .. }) => vec![separate(gate), separate(up)],
+        (GateUpNames::Separate { up, .. }, MlpForm::ReluSquared) => vec![separate(up)],
+        (GateUpNames::Fused(both), MlpForm::Gated { .. }) => {
+            let own = vec![own.clone(), width + own.start..width + own.end];
+            vec![Projection { name: both.into(), outputs: 2 * width, own }]
+        }
+        (GateUpNames::Fused(_), MlpForm::ReluSquared) => unreachable!("names of such a family"),
+    }
+}
+
+/// The projection back into the stream, of which a rank has the outputs `own`. The name is that of the part.
+pub fn back_projection(parts: &MlpNames, hidden: usize, own: &Range<usize>) -> Projection {
+    Projection { name: parts.down.into(), outputs: hidden, own: vec![own.clone()] }
 }

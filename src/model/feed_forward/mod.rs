@@ -1,5 +1,6 @@
 //! What works on each token alone.
 
+mod experts;
 mod layer_input;
 mod mlp;
 
@@ -10,6 +11,7 @@ use crate::stream::SublayerOutput;
 use crate::weights::Weights;
 use base::error::Result;
 use compute::{Backend, Tensor};
+use experts::{Experts, ExpertsScratch};
 use layer_input::{LayerInput, LayerInputScratch};
 use mlp::{Mlp, MlpScratch};
 
@@ -19,12 +21,15 @@ pub enum FeedForward<B: Backend> {
     Dense(Mlp<B>),
     /// What the layer gets besides the stream.
     LayerInput(LayerInput<B>),
+    /// Several, of which a router chooses some for each token.
+    Experts(Experts<B>),
 }
 
 /// What such parts write on their way.
 pub struct FeedForwardScratch<B: Backend> {
     dense: MlpScratch<B>,
     layer_input: Option<LayerInputScratch<B>>,
+    experts: ExpertsScratch<B>,
 }
 
 impl<B: Backend> FeedForwardScratch<B> {
@@ -33,6 +38,7 @@ impl<B: Backend> FeedForwardScratch<B> {
         Ok(FeedForwardScratch {
             dense: MlpScratch::new(backend, spec, sharding, tokens)?,
             layer_input: LayerInputScratch::new(backend, spec, sharding, tokens)?,
+            experts: ExpertsScratch::new(backend, spec, sharding, tokens)?,
         })
     }
 
@@ -40,6 +46,7 @@ impl<B: Backend> FeedForwardScratch<B> {
     pub fn set_rows(&mut self, tokens: usize) {
         self.dense.set_rows(tokens);
         self.layer_input.iter_mut().for_each(|scratch| scratch.set_rows(tokens));
+        self.experts.set_rows(tokens);
     }
 }
 
@@ -55,7 +62,11 @@ impl<B: Backend> FeedForward<B> {
     ) -> Result<FeedForward<B>> {
         Ok(match spec {
             spec::FeedForward::Dense(mlp) => {
-                FeedForward::Dense(Mlp::load(backend, mlp, sharding, weights, layer, hidden)?)
+                let parts = &weights.names().mlp;
+                FeedForward::Dense(Mlp::load(backend, mlp, parts, sharding, weights, [layer, hidden])?)
+            }
+            spec::FeedForward::Experts(experts) => {
+                FeedForward::Experts(Experts::load(backend, experts, sharding, weights, layer, hidden)?)
             }
             spec::FeedForward::LayerInput(input) => {
                 FeedForward::LayerInput(LayerInput::load(backend, input, sharding, weights, layer, hidden)?)
@@ -68,6 +79,7 @@ impl<B: Backend> FeedForward<B> {
         match self {
             FeedForward::Dense(mlp) => Some(mlp.input()),
             FeedForward::LayerInput(part) => Some(part.input()),
+            FeedForward::Experts(_) => None,
         }
     }
 
@@ -90,6 +102,10 @@ impl<B: Backend> FeedForward<B> {
                 };
                 let gated = part.forward(backend, scratch, x, inputs);
                 SublayerOutput::Product { layer: part.output(), x: gated }
+            }
+            FeedForward::Experts(experts) => {
+                let FeedForwardScratch { dense, experts: scratch, .. } = scratch;
+                SublayerOutput::Delta(experts.forward(backend, scratch, dense, x))
             }
         }
     }

@@ -209,7 +209,11 @@ impl<'a> Config<'a> {
         self.set("num_attention_heads", heads);
         self.set("num_key_value_heads", kv_heads);
         self.set("head_dim", head_dim);
-        let width = self.count_of_layers("feed_forward_length")?;
+        // Where every layer has experts, the file may have their width alone.
+        let width = match self.count_of_layers("feed_forward_length")? {
+            Some(width) => Some(width),
+            None => self.count_of_layers("expert_feed_forward_length")?,
+        };
         self.set("intermediate_size", self.needed("feed_forward_length", width)?);
         self.set("max_position_embeddings", self.keys.count("context_length")?);
         self.set("tie_word_embeddings", self.file.tensor("output.weight").is_none());

@@ -1,15 +1,22 @@
 //! The families in GGUF files: which architecture names them, and which keys they have besides those that all share.
 
+mod experts;
+
 use super::config::Config;
 use super::names::{self, GgufNames};
 use super::rope;
 use crate::families::{
-    cohere2, ernie4_5, exaone4, falcon_h1, gemma2, gemma3, gemma4, glm4, granite, granite_hybrid, hunyuan, lfm2, llama,
-    ministral3, mistral, muse_glimmer, nemotron_h, olmo2, olmo3, phi3, qwen2, qwen3, qwen3_5, seed_oss, smollm3,
+    cohere2, ernie4_5, ernie4_5_moe, exaone4, falcon_h1, gemma2, gemma3, gemma4, glm4, glm4_moe, granite,
+    granite_hybrid, hunyuan, lfm2, lfm2_moe, llama, ministral3, mistral, mixtral, muse_glimmer, nemotron_h, olmo2,
+    olmo3, olmoe, phi3, qwen2, qwen3, qwen3_5, qwen3_5_moe, qwen3_moe, seed_oss, smollm3,
 };
 use crate::family::Family;
 use base::error::Result;
 use compute::ValueOrder;
+use experts::{
+    ernie_moe_fields, glm4_moe_fields, lfm2_moe_fields, mixtral_fields, olmoe_fields, qwen3_5_moe_fields,
+    qwen3_moe_fields,
+};
 use serde_json::{Value, json};
 
 /// How GGUF files describe models of a family.
@@ -55,8 +62,28 @@ const PLAIN: GgufFamily = GgufFamily {
     fields: biases,
 };
 
+/// With experts and without.
+const QWEN35: GgufFamily = GgufFamily {
+    family: &qwen3_5::FAMILY,
+    architecture: "qwen35",
+    names: &names::QWEN35,
+    value_order: ValueOrder::Tiled,
+    // Positions of text are the same on each axis.
+    ignores: &["rope.dimension_sections"],
+    fields: qwen3_5_fields,
+    ..PLAIN
+};
+
 /// All families. Of those with one architecture, the first whose mark a file has describes it.
 pub const FAMILIES: &[GgufFamily] = &[
+    GgufFamily {
+        family: &mixtral::FAMILY,
+        architecture: "llama",
+        mark: Some("expert_count"),
+        rotation: Rotation::Neighbours,
+        fields: mixtral_fields,
+        ..PLAIN
+    },
     GgufFamily { architecture: "llama", rotation: Rotation::Neighbours, ..PLAIN },
     GgufFamily {
         family: &ministral3::FAMILY,
@@ -75,16 +102,10 @@ pub const FAMILIES: &[GgufFamily] = &[
     },
     GgufFamily { family: &qwen2::FAMILY, architecture: "qwen2", fields: nothing, ..PLAIN },
     GgufFamily { family: &qwen3::FAMILY, architecture: "qwen3", ..PLAIN },
-    GgufFamily {
-        family: &qwen3_5::FAMILY,
-        architecture: "qwen35",
-        names: &names::QWEN35,
-        value_order: ValueOrder::Tiled,
-        // Positions of text are the same on each axis.
-        ignores: &["rope.dimension_sections"],
-        fields: qwen3_5_fields,
-        ..PLAIN
-    },
+    GgufFamily { family: &qwen3_moe::FAMILY, architecture: "qwen3moe", fields: qwen3_moe_fields, ..PLAIN },
+    GgufFamily { family: &olmoe::FAMILY, architecture: "olmoe", fields: olmoe_fields, ..PLAIN },
+    GgufFamily { family: &qwen3_5_moe::FAMILY, architecture: "qwen35moe", fields: qwen3_5_moe_fields, ..QWEN35 },
+    QWEN35,
     GgufFamily {
         family: &lfm2::FAMILY,
         architecture: "lfm2",
@@ -99,8 +120,6 @@ pub const FAMILIES: &[GgufFamily] = &[
         names: &names::GRANITE_HYBRID,
         rotation: Rotation::Neighbours,
         by_layer: &["attention.head_count_kv"],
-        // A file of experts has more of them than none.
-        ignores: &["expert_used_count"],
         fields: granite_hybrid_fields,
         ..PLAIN
     },
@@ -199,6 +218,29 @@ pub const FAMILIES: &[GgufFamily] = &[
         fields: biases_of_attention,
         ..PLAIN
     },
+    GgufFamily {
+        family: &glm4_moe::FAMILY,
+        architecture: "glm4moe",
+        names: &names::SEED_OSS,
+        fields: glm4_moe_fields,
+        ..PLAIN
+    },
+    GgufFamily {
+        family: &lfm2_moe::FAMILY,
+        architecture: "lfm2moe",
+        names: &names::LFM2,
+        by_layer: &["attention.head_count_kv"],
+        fields: lfm2_moe_fields,
+        ..PLAIN
+    },
+    GgufFamily {
+        family: &ernie4_5_moe::FAMILY,
+        architecture: "ernie4_5-moe",
+        // The number of experts that compute all tokens says it.
+        ignores: &["expert_shared_feed_forward_length"],
+        fields: ernie_moe_fields,
+        ..PLAIN
+    },
     GgufFamily { family: &cohere2::FAMILY, architecture: "cohere2", fields: cohere2_fields, ..PLAIN },
     GgufFamily {
         family: &muse_glimmer::FAMILY,
@@ -276,7 +318,10 @@ fn granite_factors(config: &mut Config) -> Result<()> {
 fn granite_hybrid_fields(config: &mut Config) -> Result<()> {
     let rotates = config.keys.flag("rope.scaling.finetuned")?.unwrap_or(true);
     config.set("position_embedding_type", if rotates { "rope" } else { "nope" });
-    config.set("num_local_experts", 0);
+    config.set("num_local_experts", config.positive("expert_count")?.unwrap_or(0.0) as u64);
+    if let Some(chosen) = config.positive("expert_used_count")? {
+        config.set("num_experts_per_tok", chosen as u64);
+    }
     let width = match config.positive("expert_shared_feed_forward_length")? {
         Some(_) => config.keys.count("expert_shared_feed_forward_length")?,
         None => config.keys.count("feed_forward_length")?,

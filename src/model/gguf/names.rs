@@ -4,8 +4,8 @@
 //! tensor, if whoever converted the model asked for it.
 
 use crate::names::{
-    AttentionNames, ConvNames, DeltaInputNames, DeltaNames, GateUpNames, LayerInputNames, Layout, MlpNames, Names,
-    NormNames, QkvNames, RateNames, Root, ScanNames,
+    AttentionNames, ConvNames, DeltaInputNames, DeltaNames, ExpertNames, GateUpNames, LayerInputNames, Layout,
+    MlpNames, Names, NormNames, QkvNames, RateNames, Root, ScanNames,
 };
 
 /// The names of a family in both forms of a file.
@@ -32,6 +32,21 @@ const PLAIN: Names = Names {
     feed_forward_norms: NormNames { before: "ffn_norm", after: "" },
     mlp: MlpNames { gate_up: GateUpNames::Separate { gate: "ffn_gate", up: "ffn_up" }, down: "ffn_down" },
     layer_inputs: LayerInputNames::NONE,
+    experts: ExpertNames {
+        router: "ffn_gate_inp",
+        correction: "exp_probs_b.bias",
+        before: "",
+        each: MlpNames::NONE,
+        stacked: MlpNames {
+            gate_up: GateUpNames::Separate { gate: "ffn_gate_exps", up: "ffn_up_exps" },
+            down: "ffn_down_exps",
+        },
+        shared: MlpNames {
+            gate_up: GateUpNames::Separate { gate: "ffn_gate_shexp", up: "ffn_up_shexp" },
+            down: "ffn_down_shexp",
+        },
+        shared_gate: "ffn_gate_inp_shexp",
+    },
     stream_scale: "",
     final_norm: "output_norm",
     head: "output",

@@ -134,6 +134,7 @@ impl Plan {
             let part = model.layout.roots.iter().find_map(|root| module.strip_prefix(root.body));
             part.is_some_and(|part| {
                 matches!(WeightPart::of(part, names), WeightPart::Attention | WeightPart::FeedForward)
+                    && !names.is_router(part)
             })
         };
         for name in tensors.names() {

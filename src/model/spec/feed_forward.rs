@@ -1,23 +1,65 @@
 //! What works on each token alone, as data.
 
-use super::{Activation, Bias};
+use super::{Activation, Bias, Router};
 
 /// What works on each token alone.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FeedForward {
     /// One MLP for all tokens.
     Dense(Mlp),
+    /// Several, of which a router chooses some for each token.
+    Experts(Experts),
     /// What the layer gets besides the stream.
     LayerInput(LayerInput),
 }
 
-/// `back(activation(gate(x)) * input)`, where `input` is that of the layer among [`LayerInputs`].
+/// `back(activation(gate(x)) * input)`, where `input` is that of the layer among [`LayerInputs`](super::LayerInputs).
 #[derive(Clone, Debug, PartialEq)]
 pub struct LayerInput {
     /// Numbers of the input.
     pub width: usize,
     /// Of the gate.
     pub activation: Activation,
+}
+
+/// A mixture of experts: see [`route`](compute::ops::route) and [`combine`](compute::ops::combine).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Experts {
+    /// What chooses them.
+    pub router: Router,
+    /// What is added to scores where experts are chosen.
+    pub correction: Correction,
+    /// Each of them, without biases.
+    pub expert: Mlp,
+    /// The expert that computes all tokens.
+    pub shared: Option<SharedExpert>,
+}
+
+/// What is added to scores where experts are chosen, and not where they are weighted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Correction {
+    /// A tensor of a number per expert.
+    Stored,
+    /// Nothing.
+    None,
+}
+
+/// An expert that computes all tokens.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SharedExpert {
+    /// What it computes.
+    pub mlp: Mlp,
+    /// What multiplies it.
+    pub gate: SharedGate,
+}
+
+/// What multiplies the expert that computes all tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SharedGate {
+    /// `sigmoid(W x)`, one number per token.
+    Sigmoid,
+    /// Nothing.
+    None,
 }
 
 /// Projections up and down, and what is between them.
@@ -46,28 +88,44 @@ pub enum MlpForm {
 }
 
 impl FeedForward {
-    /// Outputs of its widest projection.
-    pub fn width(&self) -> usize {
+    /// The MLPs that compute every token.
+    pub fn dense(&self) -> Option<&Mlp> {
         match self {
-            FeedForward::Dense(mlp) => mlp.width,
-            FeedForward::LayerInput(input) => input.width,
+            FeedForward::Dense(mlp) => Some(mlp),
+            FeedForward::Experts(experts) => experts.shared.as_ref().map(|shared| &shared.mlp),
+            FeedForward::LayerInput(_) => None,
         }
     }
 
-    /// The MLP, if that is what it is.
-    pub fn mlp(&self) -> Option<&Mlp> {
+    /// The mixture of experts, if that is what it is.
+    pub fn experts(&self) -> Option<&Experts> {
         match self {
-            FeedForward::Dense(mlp) => Some(mlp),
-            FeedForward::LayerInput(_) => None,
+            FeedForward::Dense(_) | FeedForward::LayerInput(_) => None,
+            FeedForward::Experts(experts) => Some(experts),
         }
     }
 
     /// What it does with the input of its layer, if that is what it is.
     pub fn layer_input(&self) -> Option<&LayerInput> {
         match self {
-            FeedForward::Dense(_) => None,
+            FeedForward::Dense(_) | FeedForward::Experts(_) => None,
             FeedForward::LayerInput(input) => Some(input),
         }
+    }
+
+    /// Outputs of the gate of its narrowest MLP.
+    pub fn width(&self) -> usize {
+        let of_experts = self.experts().map(|experts| experts.expert.width);
+        let of_input = self.layer_input().map(|input| input.width);
+        self.dense().map(|mlp| mlp.width).into_iter().chain(of_experts).chain(of_input).min().unwrap_or(0)
+    }
+
+    /// Rows of as many numbers as the stream has that are read for a token.
+    pub(super) fn rows(&self) -> usize {
+        let of_mlp = |mlp: &Mlp| mlp.width * (mlp.form.projections() + 1);
+        let of_experts = |experts: &Experts| experts.router.experts + experts.router.chosen * of_mlp(&experts.expert);
+        let of_input = self.layer_input().map_or(0, |input| 2 * input.width);
+        self.dense().map_or(0, of_mlp) + self.experts().map_or(0, of_experts) + of_input
     }
 }
 

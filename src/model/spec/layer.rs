@@ -77,6 +77,14 @@ impl LayerSpec {
         self
     }
 
+    /// The same, with this in the place of its first feed-forward part.
+    pub fn with_feed_forward(mut self, feed_forward: FeedForward) -> LayerSpec {
+        if let Some(first) = self.parts_mut().find(|part| part.feed_forward().is_some()) {
+            *first = Part::FeedForward(feed_forward);
+        }
+        self
+    }
+
     /// The same, with all branches in one sublayer, which has these norms.
     pub fn in_parallel(self, norms: SublayerNorms) -> LayerSpec {
         let branches = self.sublayers.into_iter().flat_map(|sublayer| sublayer.branches).collect();
@@ -119,8 +127,7 @@ impl LayerSpec {
                 as_wide_as_queries * attention.query_width() + 2 * attention.kv_width()
             }
             Part::Mixer(Mixer::Recurrent(recurrent)) => recurrent.rows(hidden),
-            Part::FeedForward(FeedForward::Dense(mlp)) => mlp.width * (mlp.form.projections() + 1),
-            Part::FeedForward(FeedForward::LayerInput(input)) => 2 * input.width,
+            Part::FeedForward(part) => part.rows(),
         };
         hidden * self.parts().map(rows).sum::<usize>()
     }

@@ -74,17 +74,42 @@ pub fn fit(scratch: &mut Scratch, pool: &Pool, isa: Isa, rows: usize, cols: usiz
     scratch.fit(rows, cols, pool.threads() * staged)
 }
 
+/// The rows of a product.
+#[derive(Clone, Copy)]
+pub struct Rows<'a> {
+    /// `[tokens, outputs]`
+    pub out: Disjoint<'a, f32>,
+    /// `[tokens, inputs]`
+    pub x: &'a [f32],
+    /// How many there are.
+    pub tokens: usize,
+}
+
 /// Computes the columns of `out` in `columns`.
 pub fn run(cpu: &mut Cpu, out: &mut Tensor, x: &Tensor, weight: &Matrix, bias: Option<&[f32]>, columns: Range<usize>) {
     let Cpu { pool, isa, scratch, .. } = cpu;
-    let (scratch, tokens) = (scratch.get_mut(), x.rows());
+    let rows = Rows { tokens: x.rows(), out: Disjoint::new(out.values_mut()), x: x.values() };
+    product(pool, *isa, scratch.get_mut(), rows, weight, bias, columns);
+}
+
+/// As [`run`], with a scratch that [`fit`] made large enough for the rows. No other thread may write these rows and columns meanwhile.
+pub fn product(
+    pool: &Pool,
+    isa: Isa,
+    scratch: &mut Scratch,
+    rows: Rows,
+    weight: &Matrix,
+    bias: Option<&[f32]>,
+    columns: Range<usize>,
+) {
+    let Rows { out, x, tokens } = rows;
     if tokens == 0 {
         return;
     }
     for (coding, columns) in weight.runs(columns) {
         let row_bytes = coding.row_bytes(weight.cols());
-        let call = Call { out: Disjoint::new(out.values_mut()), tokens, weight, coding, row_bytes, bias };
-        run_coded(pool, *isa, scratch, &call, x.values(), columns);
+        let call = Call { out, tokens, weight, coding, row_bytes, bias };
+        run_coded(pool, isa, scratch, &call, x, columns);
     }
 }
 

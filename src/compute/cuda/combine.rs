@@ -1,0 +1,62 @@
+//! See `ops/combine.rs` for the contract, `kernels/combine.cu` for the work.
+
+use super::device::Device;
+use super::driver::Address;
+use super::experts::Routes;
+use super::kernels::Kernel;
+use super::params::params;
+use super::storage::Tensor;
+use crate::SharedExpert;
+use base::error::Result;
+
+params! {
+    CombineParams in "combine.cu" {
+        out: Address,
+        x: Address,
+        weights: Address,
+        shared: Address,
+        gates: Address,
+        chosen: i32,
+        cols: i32,
+        out_stride: i32,
+        x_stride: i32,
+        shared_stride: i32,
+        gate_stride: i32,
+    }
+}
+
+/// The kernel.
+pub struct Kernels(Kernel);
+
+impl Kernels {
+    pub fn new(device: &Device) -> Result<Kernels> {
+        Ok(Kernels(device.kernel("combine", "combine")?))
+    }
+
+    pub fn run(
+        &self,
+        device: &Device,
+        out: &mut Tensor,
+        x: &Tensor,
+        shared: Option<SharedExpert<Tensor>>,
+        routes: &Routes,
+    ) -> Result<()> {
+        let at = |tensor: Option<&Tensor>| tensor.map_or((0, 0), |t| (t.storage.address(), t.storage.stride() as i32));
+        let (of_shared, shared_stride) = at(shared.as_ref().map(|shared| shared.x));
+        let (gates, gate_stride) = at(shared.as_ref().and_then(|shared| shared.gate));
+        let params = CombineParams {
+            out: out.storage.address(),
+            x: x.storage.address(),
+            weights: routes.addresses().weights,
+            shared: of_shared,
+            gates,
+            chosen: routes.shape().chosen as i32,
+            cols: out.cols() as i32,
+            out_stride: out.storage.stride() as i32,
+            x_stride: x.storage.stride() as i32,
+            shared_stride,
+            gate_stride,
+        };
+        self.0.launch(device.chaining, [out.rows(), out.cols().div_ceil(2048), 1], 256, 0, &params)
+    }
+}

@@ -1,0 +1,150 @@
+//! Configs of models with experts in the form of published models, for tests.
+
+use serde_json::{Value, json};
+
+/// `layer_types`: of each kind so many layers, all together repeated.
+fn layers(pattern: &[(&str, usize)], repeats: usize) -> Value {
+    json!(pattern.iter().flat_map(|&(kind, count)| vec![kind; count]).collect::<Vec<_>>().repeat(repeats))
+}
+
+/// Configs in the form that the folders of these models have.
+pub fn configs() -> Vec<(&'static str, Value)> {
+    vec![
+        (
+            "Qwen3-30B-A3B",
+            json!({
+                "architectures": ["Qwen3MoeForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+                "decoder_sparse_step": 1, "eos_token_id": 151645, "head_dim": 128, "hidden_act": "silu", "hidden_size": 2048,
+                "intermediate_size": 6144, "max_position_embeddings": 40960, "max_window_layers": 48, "mlp_only_layers": [],
+                "model_type": "qwen3_moe", "moe_intermediate_size": 768, "norm_topk_prob": true, "num_attention_heads": 32,
+                "num_experts": 128, "num_experts_per_tok": 8, "num_hidden_layers": 48, "num_key_value_heads": 4,
+                "output_router_logits": false, "rms_norm_eps": 1e-06, "rope_scaling": null, "rope_theta": 1000000.0,
+                "router_aux_loss_coef": 0.001, "sliding_window": null, "tie_word_embeddings": false,
+                "torch_dtype": "bfloat16", "use_sliding_window": false, "vocab_size": 151936
+            }),
+        ),
+        (
+            "Mixtral-8x7B",
+            json!({
+                "architectures": ["MixtralForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 1, "eos_token_id": 2,
+                "hidden_act": "silu", "hidden_size": 4096, "intermediate_size": 14336, "max_position_embeddings": 32768,
+                "model_type": "mixtral", "num_attention_heads": 32, "num_experts_per_tok": 2, "num_hidden_layers": 32,
+                "num_key_value_heads": 8, "num_local_experts": 8, "output_router_logits": false, "rms_norm_eps": 1e-05,
+                "rope_theta": 1000000.0, "router_aux_loss_coef": 0.02, "sliding_window": null, "tie_word_embeddings": false,
+                "torch_dtype": "bfloat16", "vocab_size": 32000
+            }),
+        ),
+        (
+            "OLMoE-1B-7B",
+            json!({
+                "architectures": ["OlmoeForCausalLM"], "attention_bias": false, "attention_dropout": 0.0, "clip_qkv": null,
+                "eos_token_id": 50279, "hidden_act": "silu", "hidden_size": 2048, "intermediate_size": 1024,
+                "max_position_embeddings": 4096, "model_type": "olmoe", "norm_topk_prob": false, "num_attention_heads": 16,
+                "num_experts": 64, "num_experts_per_tok": 8, "num_hidden_layers": 16, "num_key_value_heads": 16,
+                "pad_token_id": 1, "rms_norm_eps": 1e-05, "rope_scaling": null, "rope_theta": 10000.0,
+                "router_aux_loss_coef": 0.01, "tie_word_embeddings": false, "torch_dtype": "bfloat16", "vocab_size": 50304
+            }),
+        ),
+        (
+            "Qwen3.5-35B-A3B",
+            json!({
+                "architectures": ["Qwen3_5MoeForConditionalGeneration"], "image_token_id": 248056,
+                "model_type": "qwen3_5_moe",
+                "text_config": {
+                    "attention_bias": false, "attention_dropout": 0.0, "attn_output_gate": true, "dtype": "bfloat16",
+                    "eos_token_id": 248044, "full_attention_interval": 4, "head_dim": 256, "hidden_act": "silu",
+                    "hidden_size": 2048,
+                    "layer_types": layers(&[("linear_attention", 3), ("full_attention", 1)], 10),
+                    "linear_conv_kernel_dim": 4, "linear_key_head_dim": 128, "linear_num_key_heads": 16,
+                    "linear_num_value_heads": 32, "linear_value_head_dim": 128, "mamba_ssm_dtype": "float32",
+                    "max_position_embeddings": 262144, "model_type": "qwen3_5_moe_text", "moe_intermediate_size": 512,
+                    "mtp_num_hidden_layers": 1, "mtp_use_dedicated_embeddings": false, "num_attention_heads": 16,
+                    "num_experts": 256, "num_experts_per_tok": 8, "num_hidden_layers": 40, "num_key_value_heads": 2,
+                    "output_router_logits": false, "rms_norm_eps": 1e-06, "router_aux_loss_coef": 0.001,
+                    "rope_parameters": {
+                        "mrope_interleaved": true, "mrope_section": [11, 11, 10], "partial_rotary_factor": 0.25,
+                        "rope_theta": 10000000, "rope_type": "default"
+                    },
+                    "shared_expert_intermediate_size": 512, "tie_word_embeddings": false, "vocab_size": 248320
+                },
+                "tie_word_embeddings": false, "video_token_id": 248057, "vision_config": {"depth": 27},
+                "vision_end_token_id": 248054, "vision_start_token_id": 248053
+            }),
+        ),
+        (
+            "Qwen3-Next-80B-A3B",
+            json!({
+                "architectures": ["Qwen3NextForCausalLM"], "attention_dropout": 0.0, "decoder_sparse_step": 1,
+                "eos_token_id": 151645, "full_attention_interval": 4, "head_dim": 256, "hidden_act": "silu",
+                "hidden_size": 2048, "intermediate_size": 5120, "linear_conv_kernel_dim": 4, "linear_key_head_dim": 128,
+                "linear_num_key_heads": 16, "linear_num_value_heads": 32, "linear_value_head_dim": 128,
+                "max_position_embeddings": 262144, "mlp_only_layers": [], "model_type": "qwen3_next",
+                "moe_intermediate_size": 512, "norm_topk_prob": true, "num_attention_heads": 16, "num_experts": 512,
+                "num_experts_per_tok": 10, "num_hidden_layers": 48, "num_key_value_heads": 2, "output_router_logits": false,
+                "partial_rotary_factor": 0.25, "rms_norm_eps": 1e-06, "rope_scaling": null, "rope_theta": 10000000,
+                "router_aux_loss_coef": 0.001, "shared_expert_intermediate_size": 512, "tie_word_embeddings": false,
+                "torch_dtype": "bfloat16", "use_sliding_window": false, "vocab_size": 151936
+            }),
+        ),
+        (
+            "GLM-4.5-Air",
+            json!({
+                "architectures": ["Glm4MoeForCausalLM"], "attention_bias": true, "attention_dropout": 0.0,
+                "eos_token_id": [151329, 151336, 151338], "first_k_dense_replace": 1, "head_dim": 128, "hidden_act": "silu",
+                "hidden_size": 4096, "intermediate_size": 10944, "max_position_embeddings": 131072,
+                "model_type": "glm4_moe", "moe_intermediate_size": 1408, "n_group": 1, "n_routed_experts": 128,
+                "n_shared_experts": 1, "norm_topk_prob": true, "num_attention_heads": 96, "num_experts_per_tok": 8,
+                "num_hidden_layers": 46, "num_key_value_heads": 8, "num_nextn_predict_layers": 1, "pad_token_id": 151329,
+                "partial_rotary_factor": 0.5, "rms_norm_eps": 1e-05, "rope_scaling": null, "rope_theta": 1000000,
+                "routed_scaling_factor": 1.0, "tie_word_embeddings": false, "topk_group": 1, "torch_dtype": "bfloat16",
+                "use_qk_norm": false, "vocab_size": 151552
+            }),
+        ),
+        (
+            "LFM2-8B-A1B",
+            json!({
+                "architectures": ["Lfm2MoeForCausalLM"], "bos_token_id": 1, "conv_L_cache": 3, "conv_bias": false,
+                "dtype": "bfloat16", "eos_token_id": 7, "hidden_size": 2048, "intermediate_size": 7168,
+                "layer_types": [
+                    "conv", "conv", "full_attention", "conv", "conv", "conv", "full_attention", "conv", "conv", "conv",
+                    "full_attention", "conv", "conv", "conv", "full_attention", "conv", "conv", "conv", "full_attention",
+                    "conv", "conv", "full_attention", "conv", "conv"
+                ],
+                "max_position_embeddings": 128000, "model_type": "lfm2_moe", "moe_intermediate_size": 1792,
+                "norm_eps": 1e-05, "norm_topk_prob": true, "num_attention_heads": 32, "num_dense_layers": 2,
+                "num_experts": 32, "num_experts_per_tok": 4, "num_hidden_layers": 24, "num_key_value_heads": 8,
+                "pad_token_id": 0, "rope_theta": 1000000.0, "routed_scaling_factor": 1.0, "use_expert_bias": true,
+                "vocab_size": 65536
+            }),
+        ),
+        (
+            "ERNIE-4.5-21B-A3B",
+            json!({
+                "architectures": ["Ernie4_5_MoeForCausalLM"], "bos_token_id": 1, "eos_token_id": 2, "hidden_act": "silu",
+                "hidden_size": 2560, "intermediate_size": 12288, "max_position_embeddings": 131072,
+                "model_type": "ernie4_5_moe", "moe_capacity": [64, 64, 64], "moe_intermediate_size": 1536, "moe_k": 6,
+                "moe_layer_interval": 1, "moe_layer_start_index": 1, "moe_num_experts": 64, "moe_num_shared_experts": 2,
+                "moe_use_aux_free": true, "num_attention_heads": 20, "num_hidden_layers": 28, "num_key_value_heads": 4,
+                "pad_token_id": 0, "rms_norm_eps": 1e-05, "rope_theta": 500000, "tie_word_embeddings": true,
+                "torch_dtype": "bfloat16", "use_bias": false, "vocab_size": 103424
+            }),
+        ),
+        (
+            "granite-4.0-h-tiny",
+            json!({
+                "architectures": ["GraniteMoeHybridForCausalLM"], "attention_bias": false, "attention_multiplier": 0.0078125,
+                "embedding_multiplier": 12, "eos_token_id": 100257, "hidden_act": "silu", "hidden_size": 1536,
+                "init_method": "mup", "intermediate_size": 512,
+                "layer_types": layers(&[("mamba", 5), ("attention", 1), ("mamba", 4)], 4),
+                "logits_scaling": 6, "mamba_chunk_size": 256, "mamba_conv_bias": true, "mamba_d_conv": 4, "mamba_d_head": 64,
+                "mamba_d_state": 128, "mamba_expand": 2, "mamba_n_groups": 1, "mamba_n_heads": 48, "mamba_proj_bias": false,
+                "max_position_embeddings": 131072, "model_type": "granitemoehybrid", "normalization_function": "rmsnorm",
+                "num_attention_heads": 12, "num_experts_per_tok": 6, "num_hidden_layers": 40, "num_key_value_heads": 4,
+                "num_local_experts": 64, "output_router_logits": false, "position_embedding_type": "nope",
+                "residual_multiplier": 0.22, "rms_norm_eps": 1e-05, "rope_scaling": null, "rope_theta": 10000,
+                "router_aux_loss_coef": 0.0, "shared_intermediate_size": 1024, "tie_word_embeddings": true,
+                "torch_dtype": "bfloat16", "vocab_size": 100352
+            }),
+        ),
+    ]
+}

@@ -1,0 +1,149 @@
+//! Families with experts.
+
+use super::family_tests::{changed, described, parse};
+use crate::spec::{Correction, Experts, FeedForward, LayerSpec, Router, Scores, SharedGate};
+use base::error::Error;
+use compute::Groups;
+use serde_json::json;
+
+fn experts(layer: &LayerSpec) -> &Experts {
+    layer.feed_forward().and_then(FeedForward::experts).unwrap_or_else(|| panic!("{layer:?}"))
+}
+
+/// Layers that have experts.
+fn sparse(layers: &[LayerSpec]) -> Vec<usize> {
+    let has = |layer: &LayerSpec| layer.feed_forward().and_then(FeedForward::experts).is_some();
+    (0..layers.len()).filter(|&layer| has(&layers[layer])).collect()
+}
+
+const SOFTMAX: Router =
+    Router { experts: 128, chosen: 8, scores: Scores::Softmax, groups: None, norm: Some(0.0), scale: 1.0 };
+
+#[test]
+fn a_family_says_how_its_experts_are_chosen() {
+    let sigmoid = Router { scores: Scores::Sigmoid, ..SOFTMAX };
+    let cases = [
+        ("Qwen3-30B-A3B", SOFTMAX, 768),
+        ("Mixtral-8x7B", Router { experts: 8, chosen: 2, ..SOFTMAX }, 14336),
+        ("OLMoE-1B-7B", Router { experts: 64, norm: None, ..SOFTMAX }, 1024),
+        ("Qwen3.5-35B-A3B", Router { experts: 256, ..SOFTMAX }, 512),
+        ("Qwen3-Next-80B-A3B", Router { experts: 512, chosen: 10, ..SOFTMAX }, 512),
+        ("GLM-4.5-Air", Router { norm: Some(1e-20), ..sigmoid }, 1408),
+        ("LFM2-8B-A1B", Router { experts: 32, chosen: 4, norm: Some(1e-6), ..sigmoid }, 1792),
+        ("ERNIE-4.5-21B-A3B", Router { experts: 64, chosen: 6, ..SOFTMAX }, 1536),
+        ("granite-4.0-h-tiny", Router { experts: 64, chosen: 6, ..SOFTMAX }, 512),
+    ];
+    for (name, router, width) in cases {
+        let spec = described(&changed(name, json!({})));
+        let experts = experts(spec.layers.last().unwrap());
+        assert_eq!((experts.router, experts.expert.width), (router, width), "{name}");
+        let corrected = ["GLM-4.5-Air", "LFM2-8B-A1B", "ERNIE-4.5-21B-A3B"].contains(&name);
+        assert_eq!(experts.correction == Correction::Stored, corrected, "{name}");
+        let shared = experts.shared.as_ref().map(|shared| (shared.mlp.width, shared.gate));
+        let wanted = match name {
+            "Qwen3.5-35B-A3B" | "Qwen3-Next-80B-A3B" => Some((512, SharedGate::Sigmoid)),
+            "GLM-4.5-Air" => Some((1408, SharedGate::None)),
+            "ERNIE-4.5-21B-A3B" => Some((2 * 1536, SharedGate::None)),
+            "granite-4.0-h-tiny" => Some((1024, SharedGate::None)),
+            _ => None,
+        };
+        assert_eq!(shared, wanted, "{name}");
+        let dense = match name {
+            "GLM-4.5-Air" | "ERNIE-4.5-21B-A3B" => 1,
+            "LFM2-8B-A1B" => 2,
+            _ => 0,
+        };
+        assert_eq!(sparse(&spec.layers), (dense..spec.layers.len()).collect::<Vec<_>>(), "{name}");
+    }
+}
+
+#[test]
+fn fields_say_which_layers_have_experts() {
+    let some = |name, changes| sparse(&described(&changed(name, changes)).layers);
+    let layers = json!({"num_hidden_layers": 8, "decoder_sparse_step": 2, "mlp_only_layers": [3, 4]});
+    assert_eq!(some("Qwen3-30B-A3B", layers.clone()), [1, 5, 7]);
+    assert_eq!(some("Qwen3-Next-80B-A3B", layers), [1, 5, 7]);
+    let interval =
+        json!({"num_hidden_layers": 9, "moe_layer_interval": 2, "moe_layer_start_index": 2, "moe_layer_end_index": 6});
+    assert_eq!(some("ERNIE-4.5-21B-A3B", interval), [3, 5]);
+    assert_eq!(some("GLM-4.5-Air", json!({"num_hidden_layers": 4, "first_k_dense_replace": 0})), [0, 1, 2, 3]);
+}
+
+#[test]
+fn experts_are_counted_under_either_name() {
+    let one = changed("Qwen3-30B-A3B", json!({}));
+    let other = changed("Qwen3-30B-A3B", json!({"num_experts": "(absent)", "num_local_experts": 128}));
+    assert_eq!(described(&one), described(&other));
+}
+
+#[test]
+fn the_groups_of_glm_are_scored_by_two_experts() {
+    let spec = described(&changed("GLM-4.5-Air", json!({"n_group": 8, "topk_group": 4})));
+    assert_eq!(experts(&spec.layers[1]).router.groups, Some(Groups { count: 8, kept: 4, best: 2 }));
+}
+
+/// Each with the field that the message names.
+#[test]
+fn settings_of_experts_that_nobody_computes_are_refused_by_name() {
+    let cases = [
+        ("Qwen3-30B-A3B", "num_experts", json!(0)),
+        ("Qwen3-30B-A3B", "num_experts", json!(4096)),
+        ("Qwen3-30B-A3B", "num_experts", json!("(absent)")),
+        ("Qwen3-30B-A3B", "num_experts_per_tok", json!(129)),
+        ("Qwen3-30B-A3B", "num_experts_per_tok", json!(64)),
+        ("Qwen3-30B-A3B", "num_local_experts", json!(64)),
+        ("Qwen3-30B-A3B", "moe_intermediate_size", json!("(absent)")),
+        ("Qwen3-30B-A3B", "mlp_only_layers", json!([48])),
+        ("Qwen3-30B-A3B", "mlp_only_layers", json!(1)),
+        ("Qwen3-30B-A3B", "decoder_sparse_step", json!(0)),
+        ("Qwen3-30B-A3B", "norm_topk_prob", json!("yes")),
+        ("Qwen3-30B-A3B", "use_sliding_window", json!(true)),
+        ("Qwen3-30B-A3B", "routed_scaling_factor", json!(2.5)),
+        ("Mixtral-8x7B", "num_experts", json!(16)),
+        ("Mixtral-8x7B", "hidden_act", json!("gelu")),
+        ("OLMoE-1B-7B", "clip_qkv", json!(8.0)),
+        ("OLMoE-1B-7B", "n_shared_experts", json!(1)),
+        ("Qwen3-Next-80B-A3B", "shared_expert_intermediate_size", json!(0)),
+        ("GLM-4.5-Air", "n_group", json!(3)),
+        ("GLM-4.5-Air", "n_group", json!(65)),
+        ("GLM-4.5-Air", "topk_group", json!(2)),
+        ("GLM-4.5-Air", "n_shared_experts", json!(0)),
+        ("GLM-4.5-Air", "first_k_dense_replace", json!(47)),
+        ("GLM-4.5-Air", "routed_scaling_factor", json!(0.0)),
+        ("LFM2-8B-A1B", "num_dense_layers", json!(-1)),
+        ("LFM2-8B-A1B", "use_expert_bias", json!(1)),
+        ("ERNIE-4.5-21B-A3B", "moe_norm_min", json!(0.1)),
+        ("ERNIE-4.5-21B-A3B", "moe_k", json!(65)),
+        ("ERNIE-4.5-21B-A3B", "moe_layer_end_index", json!(-2)),
+        ("ERNIE-4.5-21B-A3B", "moe_layer_start_index", json!("one")),
+        ("granite-4.0-h-tiny", "num_local_experts", json!(5)),
+    ];
+    for (name, field, value) in cases {
+        let changes = match (field, name) {
+            // One group cannot be two.
+            ("topk_group", _) => json!({"n_group": 1, "topk_group": value}),
+            _ => json!({field: value}),
+        };
+        match parse(&changed(name, changes)).and_then(|(description, _)| description.spec.check()) {
+            Err(Error::UnsupportedModel { setting, .. }) => assert_eq!(setting, field, "{name}"),
+            Err(Error::ModelFile { reason, .. }) => assert!(reason.contains(field), "{name}, {field}: {reason}"),
+            other => panic!("{name}, {field}: {other:?}"),
+        }
+    }
+}
+
+/// A dense class computes no experts.
+#[test]
+fn a_mixture_under_the_class_of_a_dense_family_is_refused() {
+    for (name, class) in [
+        ("Qwen3-30B-A3B", "Qwen3ForCausalLM"),
+        ("Mixtral-8x7B", "MistralForCausalLM"),
+        ("OLMoE-1B-7B", "LlamaForCausalLM"),
+        ("GLM-4.5-Air", "LlamaForCausalLM"),
+        ("LFM2-8B-A1B", "Lfm2ForCausalLM"),
+        ("ERNIE-4.5-21B-A3B", "Ernie4_5ForCausalLM"),
+    ] {
+        let refused = parse(&changed(name, json!({"architectures": [class], "model_type": "(absent)"})));
+        assert!(matches!(refused, Err(Error::UnsupportedModel { .. })), "{name} as {class}: {refused:?}");
+    }
+}

@@ -1,0 +1,38 @@
+//! OLMoE: one norm over all queries of a token and one over all its keys, and a mixture of experts in the place of each MLP, whose weights are not divided
+//! by their sum.
+
+use super::Family;
+use crate::fields::Fields;
+use crate::mixture;
+use crate::names;
+use crate::spec::{Bias, Correction, DecoderSpec, Experts, FeedForward, QkNorm, SelfAttention};
+use crate::standard::Standard;
+use base::error::Result;
+use serde_json::json;
+
+pub const FAMILY: Family = Family {
+    models: "OLMoE",
+    classes: &["OlmoeForCausalLM"],
+    model_type: "olmoe",
+    defaults: || json!({"rms_norm_eps": 1e-5, "num_experts_per_tok": 8}),
+    ignores: &[],
+    names: &names::LLAMA,
+    spec,
+};
+
+fn spec(fields: Fields) -> Result<DecoderSpec> {
+    let standard = Standard::read(fields)?;
+    let bias = fields.bias("attention_bias")?;
+    let attention = SelfAttention {
+        qk_norm: QkNorm::Whole(standard.norm),
+        qkv_bias: bias,
+        output_bias: bias,
+        ..standard.attention(standard.shared_width())
+    };
+    let router = mixture::router_by_flag(fields, &mixture::COUNTS)?;
+    let expert = standard.mlp(Bias::None);
+    let experts = Experts { router, correction: Correction::None, expert: expert.clone(), shared: None };
+    let layer = standard.layer(attention, expert).with_feed_forward(FeedForward::Experts(experts));
+    let layers = vec![layer; standard.layers];
+    Ok(standard.decoder_of(layers))
+}

@@ -1,0 +1,33 @@
+//! Qwen3 with experts: as Qwen3, with a mixture of experts in the place of the MLP of all layers or of some.
+
+use super::{Family, qwen3};
+use crate::fields::Fields;
+use crate::mixture;
+use crate::names;
+use crate::spec::{Bias, Correction, DecoderSpec, Experts, FeedForward, Mlp};
+use crate::standard::Standard;
+use base::error::Result;
+use serde_json::json;
+
+pub const FAMILY: Family = Family {
+    models: "Qwen3-30B-A3B, Qwen3-235B-A22B, Qwen3-Coder",
+    classes: &["Qwen3MoeForCausalLM"],
+    model_type: "qwen3_moe",
+    defaults: || json!({"num_key_value_heads": 4}),
+    // The window counts only with use_sliding_window, which is refused.
+    ignores: &["sliding_window"],
+    names: &names::LLAMA,
+    spec,
+};
+
+fn spec(fields: Fields) -> Result<DecoderSpec> {
+    let standard = Standard::read(fields)?;
+    let mlp = standard.mlp(Bias::None);
+    let expert = Mlp { width: fields.count("moe_intermediate_size")?, ..mlp.clone() };
+    let router = mixture::router_by_flag(fields, &mixture::COUNTS)?;
+    let experts = FeedForward::Experts(Experts { router, correction: Correction::None, expert, shared: None });
+    let layer = standard.layer(qwen3::attention(fields, &standard, standard.shared_width())?, mlp);
+    let sparse = mixture::sparse_layers(fields, standard.layers)?;
+    let layers = mixture::with_experts(vec![layer; standard.layers], &sparse, &experts);
+    Ok(standard.decoder_of(layers))
+}

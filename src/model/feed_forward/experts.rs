@@ -1,0 +1,249 @@
+//! A mixture of experts: a router chooses some MLPs for each token, and another one may compute all tokens.
+//!
+//! Every rank chooses by itself, from the same numbers, and computes a share of the width of every expert.
+
+use super::mlp::{Mlp, MlpScratch, back_projection, projections_into};
+use crate::linear::{Inputs, Linear, Projection};
+use crate::names::{ExpertNames, MlpNames};
+use crate::shard::{Back, Sharding};
+use crate::spec::{self, Correction, DecoderSpec, FeedForward, MlpForm, SharedGate};
+use crate::weights::Weights;
+use base::error::Result;
+use compute::ops;
+use compute::{Activation, Backend, HostMatrix, LayerInput, Part, Router, SharedExpert, Tensor};
+use std::ops::Range;
+
+/// The mixture of one layer.
+pub struct Experts<B: Backend> {
+    kind: Kind,
+    router: Linear<B>,
+    /// What is added to scores where experts are chosen. `[experts]`
+    correction: Option<B::Vector>,
+    /// Of each expert: `[2 * width, hidden]`
+    gate_up: B::Experts,
+    activation: Activation,
+    /// Of each expert: `[hidden, width]`
+    down: B::Experts,
+    shared: Option<Shared<B>>,
+}
+
+/// The expert that computes all tokens.
+struct Shared<B: Backend> {
+    mlp: Mlp<B>,
+    gate: Option<Linear<B>>,
+}
+
+/// What layers have in common that share scratch.
+#[derive(Clone, Copy, PartialEq)]
+struct Kind {
+    router: Router,
+    /// Of an expert on all ranks.
+    width: usize,
+    has_shared: bool,
+}
+
+/// What a mixture writes on its way, shared by all layers of one kind. One per kind, in the order in which layers first have them.
+pub struct ExpertsScratch<B: Backend>(Vec<KindScratch<B>>);
+
+struct KindScratch<B: Backend> {
+    kind: Kind,
+    routes: B::Routes,
+    /// `[tokens, experts]`
+    logits: Tensor<B::Storage>,
+    /// For the product that is gated, where the device stores it. `[slots, 2 * width]`
+    gate_up: Tensor<B::Storage>,
+    /// `[slots, width]`
+    gated: Tensor<B::Storage>,
+    /// The same of all ranks, where the last products read it whole.
+    all_gated: Option<Tensor<B::Storage>>,
+    /// Columns of each rank in the rows of all. `[ranks]`
+    shares: Vec<Range<usize>>,
+    /// What experts add to the stream. `[slots, columns]`
+    rows: Tensor<B::Storage>,
+    /// Of the expert that computes all tokens. `[tokens, columns]`
+    shared: Option<Tensor<B::Storage>>,
+    /// `[tokens, 1]`
+    gates: Option<Tensor<B::Storage>>,
+    /// All together. `[tokens, columns]`
+    sum: Tensor<B::Storage>,
+}
+
+impl Kind {
+    fn of(spec: &spec::Experts) -> Kind {
+        Kind { router: spec.router, width: spec.expert.width, has_shared: spec.shared.is_some() }
+    }
+}
+
+impl<B: Backend> ExpertsScratch<B> {
+    /// For passes of at most `tokens` tokens.
+    pub fn new(backend: &B, spec: &DecoderSpec, sharding: &Sharding, tokens: usize) -> Result<ExpertsScratch<B>> {
+        let mut kinds: Vec<Kind> = Vec::new();
+        for kind in spec.feed_forwards().filter_map(FeedForward::experts).map(Kind::of) {
+            if !kinds.contains(&kind) {
+                kinds.push(kind);
+            }
+        }
+        let columns = sharding.back(0, 0..0).outputs.len();
+        let scratch = kinds.into_iter().map(|kind| KindScratch::new(backend, kind, sharding, [tokens, columns]));
+        scratch.collect::<Result<_>>().map(ExpertsScratch)
+    }
+
+    /// Sets the tokens of this pass.
+    pub fn set_rows(&mut self, tokens: usize) {
+        self.0.iter_mut().for_each(|scratch| scratch.set_rows(tokens));
+    }
+
+    fn of(&mut self, kind: Kind) -> &mut KindScratch<B> {
+        self.0.iter_mut().find(|scratch| scratch.kind == kind).expect("a layer of the spec")
+    }
+}
+
+impl<B: Backend> KindScratch<B> {
+    fn new(backend: &B, kind: Kind, sharding: &Sharding, [tokens, columns]: [usize; 2]) -> Result<KindScratch<B>> {
+        let Kind { router, width, has_shared } = kind;
+        let (own, slots) = (sharding.own_width(width).len(), tokens * router.chosen);
+        let shared = |cols| has_shared.then(|| backend.tensor(tokens, cols)).transpose();
+        Ok(KindScratch {
+            kind,
+            routes: backend.routes(&router, tokens)?,
+            logits: backend.tensor(tokens, router.experts)?,
+            gate_up: backend.tensor(slots, 2 * own)?,
+            gated: backend.tensor(slots, own)?,
+            all_gated: sharding.gathers().then(|| backend.tensor(slots, width)).transpose()?,
+            shares: sharding.width(width),
+            rows: backend.tensor(slots, columns)?,
+            shared: shared(columns)?,
+            gates: shared(1)?,
+            sum: backend.tensor(tokens, columns)?,
+        })
+    }
+
+    fn set_rows(&mut self, tokens: usize) {
+        let slots = tokens * self.kind.router.chosen;
+        let of_slots = [&mut self.gate_up, &mut self.gated, &mut self.rows].into_iter().chain(&mut self.all_gated);
+        of_slots.for_each(|tensor| tensor.set_rows(slots));
+        let of_tokens = [&mut self.logits, &mut self.sum].into_iter().chain(&mut self.shared).chain(&mut self.gates);
+        of_tokens.for_each(|tensor| tensor.set_rows(tokens));
+    }
+}
+
+impl<B: Backend> Experts<B> {
+    /// The mixture of layer `layer`, whose input and output are `hidden` wide.
+    pub fn load(
+        backend: &B,
+        spec: &spec::Experts,
+        sharding: &Sharding,
+        weights: &mut Weights,
+        layer: usize,
+        hidden: usize,
+    ) -> Result<Experts<B>> {
+        let (names, spec::Experts { router, expert, .. }) = (weights.names(), spec);
+        let MlpForm::Gated { activation, .. } = expert.form else { unreachable!("checked with the spec") };
+        let parts = &names.experts;
+        let (experts, width) = (router.experts, expert.width);
+        let own = sharding.own_width(width);
+        let Back { inputs, outputs, .. } = sharding.back(width, own.clone());
+        let gate_up = |mlp: &MlpNames| projections_into(mlp, expert.form, width, &own);
+        let gate_up = matrices(weights, layer, experts, Inputs::all(hidden), gate_up)?;
+        let down = |mlp: &MlpNames| vec![back_projection(mlp, hidden, &outputs)];
+        let down = matrices(weights, layer, experts, Inputs { all: width, own: inputs }, down)?;
+        let correction = match spec.correction {
+            Correction::None => None,
+            Correction::Stored => {
+                let all = 0..experts;
+                let name = names.in_layer(layer, parts.correction);
+                let correction = weights.parameter(&name, experts, std::slice::from_ref(&all))?;
+                Some(backend.table(&correction)?)
+            }
+        };
+        let small = |weights: &mut Weights, part, outputs| {
+            Linear::load_unquantized(backend, weights, &names.in_layer(layer, part), [outputs, hidden])
+        };
+        Ok(Experts {
+            kind: Kind::of(spec),
+            router: small(weights, parts.router, experts)?,
+            correction,
+            gate_up: backend.experts(&gate_up)?,
+            activation,
+            down: backend.experts(&down)?,
+            shared: match &spec.shared {
+                None => None,
+                Some(spec::SharedExpert { mlp, gate }) => Some(Shared {
+                    mlp: Mlp::load(backend, mlp, &parts.shared, sharding, weights, [layer, hidden])?,
+                    gate: match gate {
+                        SharedGate::None => None,
+                        SharedGate::Sigmoid => Some(small(weights, parts.shared_gate, 1)?),
+                    },
+                }),
+            },
+        })
+    }
+
+    /// What it adds to the stream, as far as this rank computes it. `x` is `[tokens, hidden]`.
+    pub fn forward<'a>(
+        &self,
+        backend: &mut B,
+        scratch: &'a mut ExpertsScratch<B>,
+        dense: &mut MlpScratch<B>,
+        x: &Tensor<B::Storage>,
+    ) -> &'a Tensor<B::Storage> {
+        let scratch = scratch.of(self.kind);
+        let KindScratch { routes, logits, gate_up, gated, all_gated, shares, rows, shared, gates, sum, .. } = scratch;
+        self.router.forward(backend, logits, x);
+        ops::route(backend, routes, logits, self.correction.as_ref(), &self.kind.router);
+        let layer = LayerInput { x, weight: &self.gate_up, bias: None };
+        ops::gated_expert_linear(backend, gated, gate_up, layer, self.activation, routes);
+        let gated = match all_gated {
+            Some(all) => {
+                ops::join_columns(backend, all, Some(Part { x: gated, first: 0 }), shares);
+                all
+            }
+            None => gated,
+        };
+        let layer = LayerInput { x: gated, weight: &self.down, bias: None };
+        ops::expert_linear(backend, rows, layer, routes);
+        let of_shared = match (&self.shared, shared, gates) {
+            (Some(Shared { mlp, gate }), Some(shared), Some(gates)) => {
+                let gated = mlp.forward(backend, dense, x);
+                mlp.output().forward(backend, shared, gated);
+                gate.iter().for_each(|gate| gate.forward(backend, gates, x));
+                Some(SharedExpert { x: shared, gate: gate.is_some().then_some(&*gates) })
+            }
+            _ => None,
+        };
+        ops::combine(backend, sum, rows, of_shared, routes);
+        sum
+    }
+}
+
+/// The parts of each expert's matrix that `projections` names, from the tensors of all experts where the file has these, else from those of each.
+fn matrices(
+    weights: &mut Weights,
+    layer: usize,
+    experts: usize,
+    inputs: Inputs,
+    projections: impl Fn(&MlpNames) -> Vec<Projection>,
+) -> Result<Vec<Vec<HostMatrix>>> {
+    let names = weights.names();
+    let ExpertNames { each, stacked, before, .. } = &names.experts;
+    let of_all =
+        projections(stacked).into_iter().map(|part| Projection { name: names.in_layer(layer, &part.name), ..part });
+    let of_all: Vec<Projection> = of_all.collect();
+    if before.is_empty() || of_all.iter().all(|part| weights.has_stacked(&part.name)) {
+        let mut matrices = vec![Vec::new(); experts];
+        for Projection { name, outputs, own } in of_all {
+            let parts = weights.stacked_parts(&name, [experts, outputs, inputs.all], &own, inputs.own.clone())?;
+            matrices.iter_mut().zip(parts).for_each(|(matrix, parts)| matrix.extend(parts));
+        }
+        return Ok(matrices);
+    }
+    let of_expert = |expert: usize| {
+        let mut matrix = Vec::new();
+        for Projection { name, outputs, own } in projections(each) {
+            let name = names.in_layer(layer, &format!("{before}{expert}.{name}"));
+            matrix.extend(weights.matrix_parts(&name, (outputs, inputs.all), &own, inputs.own.clone())?);
+        }
+        Ok(matrix)
+    };
+    (0..experts).map(of_expert).collect()
+}

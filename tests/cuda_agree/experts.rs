@@ -1,0 +1,239 @@
+//! `route`, `gated_expert_linear`, `expert_linear` and `combine`.
+
+use crate::inputs::codings;
+use crate::inputs::experts::{self, CASES, Case, Inputs, ROUTER, ROUTERS, Shared};
+use crate::scene::{
+    Near, Random, assert_near, bound, filled, host_matrix, launched, numbers, on_device, poisoned, rounded, unit,
+};
+use compute::cpu::reference;
+use compute::cuda::{Cuda, Routes};
+use compute::{Activation, Backend, LayerInput, Rounding, Router, Scores, SharedExpert, ops};
+use formats::{Coding, DType};
+
+/// What `router` chooses.
+fn routed(cuda: &mut Cuda, logits: &[f32], bias: Option<&[f32]>, router: &Router) -> Routes {
+    let mut routes = cuda.routes(router, logits.len() / router.experts).unwrap();
+    let bias = bias.map(|bias| cuda.table(bias).unwrap());
+    let mut logits = filled(cuda, logits, router.experts);
+    ops::route(cuda, &mut routes, &mut logits, bias.as_ref(), router);
+    routes
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn routes_agree() {
+    on_device(|cuda, dtype| {
+        for (name, router, has_bias) in ROUTERS {
+            for tokens in [1, 2, 40] {
+                let what = format!("{name}, {tokens} tokens, {dtype:?}");
+                let mut random = Random(7);
+                let logits = experts::logits(&mut random, tokens, router.experts);
+                let logits: Vec<f32> = logits.into_iter().map(|v| rounded(v, dtype)).collect();
+                let bias = has_bias.then(|| experts::bias(&mut random, router.experts));
+                let (indices, weights) = reference::route(&logits, bias.as_deref(), router);
+                let routes = routed(cuda, &logits, bias.as_deref(), router);
+                let (found, found_weights) = cuda.read_routes(&routes).unwrap();
+                assert_eq!(found, indices, "{what}");
+                // Sums of up to 512 powers, and a few operations.
+                let near = |&v: &f32| Near::stored(f64::from(v), 2e-5 * f64::from(v), DType::F32);
+                let expected: Vec<Near> = weights.iter().map(near).collect();
+                assert_near(&found_weights, &expected, 1e-5, &what);
+            }
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn of_equal_experts_the_first_ones_are_chosen_and_a_nan_comes_last() {
+    on_device(|cuda, dtype| {
+        for scores in [Scores::Softmax, Scores::Sigmoid] {
+            for bias in [None, Some(&[0.0; 8][..])] {
+                let router = Router { chosen: 5, scores, ..ROUTER };
+                let logits = [1.0, 2.0, 1.0, 2.0, f32::NEG_INFINITY, 2.0, -0.0, 0.0];
+                let routes = routed(cuda, &logits, bias, &router);
+                assert_eq!(cuda.read_routes(&routes).unwrap().0, [1, 3, 5, 0, 2], "{scores:?}, {dtype:?}");
+            }
+        }
+        let router = Router { chosen: 3, scores: Scores::Sigmoid, ..ROUTER };
+        let mut logits = [f32::NAN; 8];
+        (logits[3], logits[6]) = (-50.0, 2.0);
+        let routes = routed(cuda, &logits, None, &router);
+        assert_eq!(cuda.read_routes(&routes).unwrap().0, [6, 3, 0], "{dtype:?}");
+    });
+}
+
+fn inputs(case: &Case, dtype: DType) -> Inputs {
+    let matrix =
+        |random: &mut Random, rows, cols| host_matrix(&numbers(random, rows * cols, 0.3, dtype), [rows, cols], dtype);
+    let inputs = Inputs::new(case, |v| rounded(v, dtype), matrix);
+    let logits = inputs.logits.iter().map(|&v| rounded(v, dtype)).collect();
+    Inputs { logits, ..inputs }
+}
+
+/// A mixture of experts over some tokens.
+fn mixed(cuda: &mut Cuda, case: &Case, inputs: &Inputs) -> Vec<f32> {
+    let Case { hidden, width, chosen, .. } = *case;
+    let tokens = inputs.x.len() / hidden;
+    let routes = routed(cuda, &inputs.logits, None, &case.router());
+    let [first, second] = match &inputs.biases {
+        None => [None, None],
+        Some(biases) => biases.each_ref().map(|bias| Some(cuda.table(bias).unwrap())),
+    };
+    let (gate_up, down) = (cuda.experts(&inputs.gate_up).unwrap(), cuda.experts(&inputs.down).unwrap());
+    let x = filled(cuda, &inputs.x, hidden);
+    let mut product = poisoned(cuda, tokens * chosen, 2 * width);
+    let mut gated = poisoned(cuda, tokens * chosen, width);
+    let layer = LayerInput { x: &x, weight: &gate_up, bias: first.as_ref() };
+    ops::gated_expert_linear(cuda, &mut gated, &mut product, layer, Activation::Silu, &routes);
+    let mut rows = poisoned(cuda, tokens * chosen, hidden);
+    let layer = LayerInput { x: &gated, weight: &down, bias: second.as_ref() };
+    ops::expert_linear(cuda, &mut rows, layer, &routes);
+    let shared = inputs.shared.as_ref().map(|shared| filled(cuda, shared, hidden));
+    let gates = inputs.gates.as_ref().map(|gates| filled(cuda, gates, 1));
+    let shared = shared.as_ref().map(|x| SharedExpert { x, gate: gates.as_ref() });
+    let mut out = poisoned(cuda, tokens, hidden);
+    ops::combine(cuda, &mut out, &rows, shared, &routes);
+    cuda.read(&out).unwrap()
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn mixtures_of_experts_agree() {
+    on_device(|cuda, dtype| {
+        for rounding in [Rounding::Fastest, Rounding::BatchInvariant] {
+            cuda.set_rounding(rounding);
+            for (name, case) in CASES {
+                let inputs = inputs(case, dtype);
+                let expected = inputs.expected(case, |v| rounded(v, dtype));
+                let greatest = expected.iter().fold(0.0, |greatest: f64, &v| greatest.max(f64::from(v).abs()));
+                // Sums that fall on the other side of a rounding, twice on the way.
+                let near = |&v: &f32| Near::stored(f64::from(v), 4.0 * unit(dtype) * greatest, dtype);
+                let expected: Vec<Near> = expected.iter().map(near).collect();
+                let what = format!("{name}, {rounding:?}, {dtype:?}");
+                assert_near(&mixed(cuda, case, &inputs), &expected, bound(dtype), &what);
+            }
+        }
+    });
+}
+
+/// Those of one token.
+fn of_token(inputs: &Inputs, tokens: usize, token: usize) -> Inputs {
+    let part = |numbers: &[f32]| {
+        let each = numbers.len() / tokens;
+        numbers[token * each..][..each].to_vec()
+    };
+    Inputs {
+        x: part(&inputs.x),
+        logits: part(&inputs.logits),
+        shared: inputs.shared.as_deref().map(part),
+        gates: inputs.gates.as_deref().map(part),
+        gate_up: inputs.gate_up.clone(),
+        down: inputs.down.clone(),
+        biases: inputs.biases.clone(),
+    }
+}
+
+/// Of up to eight tokens by default, of any with batch-invariant rounding.
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn what_a_token_gets_does_not_depend_on_the_others() {
+    on_device(|cuda, dtype| {
+        for rounding in [Rounding::Fastest, Rounding::BatchInvariant] {
+            cuda.set_rounding(rounding);
+            let few = |case: &Case| rounding == Rounding::BatchInvariant || case.tokens <= 8;
+            for (name, case) in CASES.iter().filter(|(_, case)| few(case)) {
+                let inputs = inputs(case, dtype);
+                let together = mixed(cuda, case, &inputs);
+                for token in [0, case.tokens / 2, case.tokens - 1] {
+                    let found = mixed(cuda, case, &of_token(&inputs, case.tokens, token));
+                    let wanted = &together[token * case.hidden..][..case.hidden];
+                    assert!(found == wanted, "{name}, token {token}, {rounding:?}, {dtype:?}");
+                }
+            }
+        }
+    });
+}
+
+/// Sizes that every coding divides.
+const CODED: Case = Case { hidden: 768, width: 768, experts: 4, ..CASES[1].1 };
+
+/// Experts in codes, and in the numbers that these are on the device.
+fn coded_inputs(case: &Case, coding: Coding, dtype: DType) -> [Inputs; 2] {
+    [false, true].map(|decoded| {
+        let matrix = |random: &mut Random, rows, cols| {
+            let coded = codings::matrix(random, coding, [rows, cols]);
+            if decoded { coded.converted(dtype.into()).unwrap() } else { coded }
+        };
+        let inputs = Inputs::new(case, |v| rounded(v, dtype), matrix);
+        let logits = inputs.logits.iter().map(|&v| rounded(v, dtype)).collect();
+        Inputs { logits, ..inputs }
+    })
+}
+
+/// For few tokens, and for tiles of 16, 64 and 128 slots.
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn experts_in_codes_agree() {
+    on_device(|cuda, dtype| {
+        let mut in_codes = 0;
+        for coding in codings::all() {
+            for (tokens, has_bias) in [(1, false), (3, true), (20, false), (40, true), (300, false)] {
+                let case = Case { tokens, has_bias, ..CODED };
+                let [coded, numbers] = coded_inputs(&case, coding, dtype);
+                let expected = numbers.expected(&case, |v| rounded(v, dtype));
+                let greatest = expected.iter().fold(0.0, |greatest: f64, &v| greatest.max(f64::from(v).abs()));
+                let near = |&v: &f32| Near::stored(f64::from(v), 4.0 * unit(dtype) * greatest, dtype);
+                let expected: Vec<Near> = expected.iter().map(near).collect();
+                let mut found = Vec::new();
+                let names = launched(cuda, |cuda| found = mixed(cuda, &case, &coded));
+                assert_near(&found, &expected, bound(dtype), &format!("{coding}, {tokens} tokens, {dtype:?}"));
+                in_codes += names.iter().filter(|name| name.contains("expert_linear_coded")).count();
+            }
+        }
+        assert!(in_codes > 100, "{in_codes} products were computed from codes");
+    });
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn what_a_token_gets_from_experts_in_codes_does_not_depend_on_the_others() {
+    on_device(|cuda, dtype| {
+        for (rounding, all) in [(Rounding::Fastest, 8), (Rounding::BatchInvariant, 300)] {
+            cuda.set_rounding(rounding);
+            for coding in codings::all() {
+                let case = Case { tokens: all, has_bias: true, ..CODED };
+                let [inputs, _] = coded_inputs(&case, coding, dtype);
+                let together = mixed(cuda, &case, &inputs);
+                for token in [0, all / 2, all - 1] {
+                    let found = mixed(cuda, &case, &of_token(&inputs, all, token));
+                    let wanted = &together[token * case.hidden..][..case.hidden];
+                    assert!(found == wanted, "{coding}, token {token}, {rounding:?}, {dtype:?}");
+                }
+            }
+        }
+    });
+}
+
+/// Tiles of every size, for what a small model and one of Qwen3-30B-A3B's sizes ask for.
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn the_number_of_slots_says_which_kernel_computes() {
+    on_device(|cuda, dtype| {
+        for (tokens, wanted) in [
+            (8, "expert_linear_few"),
+            (9, "expert_linear_t16_c64"),
+            (60, "expert_linear_t16_c64"),
+            (120, "expert_linear_t64_c64"),
+            (700, "expert_linear_t128_c128"),
+        ] {
+            let case = Case { tokens, shared: Shared::None, has_bias: false, ..CASES[1].1 };
+            let inputs = inputs(&case, dtype);
+            let names = launched(cuda, |cuda| drop(mixed(cuda, &case, &inputs)));
+            let is_named = |name: &String| name.starts_with(wanted) || name.starts_with(&format!("gated_{wanted}"));
+            assert_eq!(names.iter().filter(|name| is_named(name)).count(), 2, "{tokens} tokens: {names:?}");
+            let sorts = names.iter().filter(|name| *name == "sort_routes").count();
+            assert_eq!(sorts, usize::from(tokens > 8), "{tokens} tokens: {names:?}");
+        }
+    });
+}
