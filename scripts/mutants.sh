@@ -109,10 +109,20 @@ all_mutants() {
         'value_norm: Some(standard.norm.eps)' 'value_norm: Some(standard.norm.eps).filter(|&eps| eps > 1.0)'
     mutant gemma4_streams_not_scaled src/model/families/gemma4.rs golden \
         'stream_scale: StreamScale::Stored' 'stream_scale: StreamScale::One'
-    mutant gemma4_last_layer_keeps_its_window src/model/families/gemma4.rs golden \
+    mutant gemma4_last_layer_keeps_its_window src/model/families/gemma4/layers.rs golden \
         '*last = None;' 'let _ = &last;'
-    mutant gemma4_kv_heads_of_all_layers src/model/families/gemma4.rs golden \
+    mutant gemma4_kv_heads_of_all_layers src/model/families/gemma4/layers.rs golden \
         'kv_heads.unwrap_or(own[1])' 'kv_heads.map_or(own[1], |_| own[1])'
+    mutant gemma4_keys_of_the_first_layer_of_a_kind src/model/families/gemma4/layers.rs golden \
+        '.rposition(|of| of == window)' '.position(|of| of == window)'
+    mutant gemma4_inputs_of_the_first_layer src/model/feed_forward/layer_input.rs golden \
+        'let first = layer * width + own.start;' 'let first = own.start;'
+    mutant gemma4_inputs_without_the_root_of_the_width src/model/families/gemma4.rs golden \
+        'table_scale: embedding_scale(fields, width)?' 'table_scale: 1.0'
+    mutant gemma4_inputs_not_divided_before_the_norm src/model/layer_inputs.rs golden \
+        'eps: spec.norm.eps * decoder.hidden as f32' 'eps: spec.norm.eps'
+    mutant gemma4_input_before_the_mlp src/model/families/gemma4.rs golden \
+        'layer.sublayers.push(' 'layer.sublayers.insert(1, '
     mutant proportional_over_the_turning_part src/model/rope.rs golden \
         'if pair < turning { f / factor as f32 }' 'if pair < turning { f.powf(rotary as f32 / (2 * turning) as f32) / factor as f32 }'
     mutant proportional_turns_all src/model/rope.rs golden \

@@ -4,7 +4,7 @@ use crate::linear::{Inputs, Linear, Projection};
 use crate::names::QkvNames;
 use crate::norm::Norm;
 use crate::shard::{Back, HeadShares, Sharding, columns_of};
-use crate::spec::{Bias, DecoderSpec, OutputGate, QkNorm, SelfAttention, Temperature, Values};
+use crate::spec::{Bias, DecoderSpec, KvSource, OutputGate, QkNorm, SelfAttention, Temperature, Values};
 use crate::weights::Weights;
 use base::error::Result;
 use compute::ops;
@@ -36,8 +36,8 @@ pub struct Attention<B: Backend> {
 struct Norms<B: Backend> {
     /// `[head_dim]`, or `[heads * head_dim]`
     query: Norm<B>,
-    /// `[head_dim]`, or `[kv_heads * head_dim]`
-    key: Norm<B>,
+    /// `[head_dim]`, or `[kv_heads * head_dim]`. `None` where the keys are those of another layer.
+    key: Option<Norm<B>>,
     extent: NormExtent,
 }
 
@@ -62,6 +62,8 @@ struct Shape {
     heads: usize,
     kv_heads: usize,
     head_dim: usize,
+    /// Whether it has keys and values of its own.
+    has_keys: bool,
 }
 
 /// What attention writes on its way, shared by all layers of one shape. One per shape, in the order in which layers first have them.
@@ -70,7 +72,7 @@ pub struct AttentionScratch<B: Backend>(Vec<ShapeScratch<B>>);
 /// What attention of one shape writes on its way. Widths are those of this rank's heads, unless they say otherwise.
 struct ShapeScratch<B: Backend> {
     shape: Shape,
-    /// `[tokens, (heads + 2 kv_heads) * head_dim]`
+    /// `[tokens, (heads + 2 kv_heads) * head_dim]`, or the queries alone.
     qkv: Tensor<B::Storage>,
     /// `[tokens, heads * head_dim]`
     attended: Tensor<B::Storage>,
@@ -125,16 +127,20 @@ impl<B: Backend> Norms<B> {
         let mut load =
             |norm, part, len, own| Norm::load_part(backend, norm, weights, &names.in_layer(layer, part), len, own);
         let dim = spec.head_dim;
+        let has_keys = spec.kv_source == KvSource::Own;
         Ok(Some(match &spec.qk_norm {
             QkNorm::None => return Ok(None),
             QkNorm::PerHead { norm, order } => Norms {
                 query: load(norm, parts.query_norm, dim, 0..dim)?,
-                key: load(norm, parts.key_norm, dim, 0..dim)?,
+                key: has_keys.then(|| load(norm, parts.key_norm, dim, 0..dim)).transpose()?,
                 extent: NormExtent::Head(*order),
             },
             QkNorm::Whole(norm) => Norms {
                 query: load(norm, parts.query_norm, spec.query_width(), columns_of(&shares.own_heads(), dim))?,
-                key: load(norm, parts.key_norm, spec.kv_width(), columns_of(&shares.own_kv_heads(), dim))?,
+                key: {
+                    let own = columns_of(&shares.own_kv_heads(), dim);
+                    has_keys.then(|| load(norm, parts.key_norm, spec.kv_width(), own)).transpose()?
+                },
                 extent: NormExtent::Whole,
             },
         }))
@@ -143,7 +149,8 @@ impl<B: Backend> Norms<B> {
     /// What the op takes.
     fn weights(&self) -> QkNormWeights<'_, B::Vector> {
         let NormWeights { weight: query, eps, .. } = self.query.weights();
-        QkNormWeights { query, key: self.key.weights().weight, eps, extent: self.extent }
+        let key = self.key.as_ref().map_or(query, |key| key.weights().weight);
+        QkNormWeights { query, key, eps, extent: self.extent }
     }
 }
 
@@ -172,8 +179,8 @@ impl<B: Backend> AttentionScratch<B> {
 
 impl Shape {
     fn of(attention: &SelfAttention) -> Shape {
-        let &SelfAttention { kv_heads, head_dim, .. } = attention;
-        Shape { heads: attention.scores.heads, kv_heads, head_dim }
+        let &SelfAttention { kv_heads, head_dim, kv_source, .. } = attention;
+        Shape { heads: attention.scores.heads, kv_heads, head_dim, has_keys: kv_source == KvSource::Own }
     }
 }
 
@@ -185,7 +192,7 @@ impl<B: Backend> ShapeScratch<B> {
         sharding: &Sharding,
         tokens: usize,
     ) -> Result<ShapeScratch<B>> {
-        let Shape { heads, kv_heads, head_dim: dim } = shape;
+        let Shape { heads, kv_heads, head_dim: dim, has_keys } = shape;
         let shares = sharding.heads(heads, kv_heads);
         let queries = shares.own_heads().len() * dim;
         let keys = shares.own_kv_heads().len() * dim;
@@ -199,7 +206,7 @@ impl<B: Backend> ShapeScratch<B> {
         };
         Ok(ShapeScratch {
             shape,
-            qkv: tensor(queries + 2 * keys)?,
+            qkv: tensor(queries + if has_keys { 2 * keys } else { 0 })?,
             attended: tensor(queries)?,
             gate: has_gate.then(|| tensor(queries)).transpose()?,
             all_attended: sharding.gathers().then(|| tensor(heads * dim)).transpose()?,
@@ -235,7 +242,13 @@ impl<B: Backend> Attention<B> {
         let queries = columns_of(&shares.own_heads(), spec.head_dim);
         let keys = columns_of(&shares.own_kv_heads(), spec.head_dim);
         let is_projected = spec.values == Values::Projected;
+        let has_keys = spec.kv_source == KvSource::Own;
         let stacked = match parts.qkv {
+            QkvNames::Separate { query, key, value } if !has_keys => {
+                // Published files have them all the same.
+                [key, value, parts.key_norm].into_iter().for_each(|part| weights.leave(&name(part)));
+                vec![Projection { name: name(query), outputs: wide, own: vec![queries.clone()] }]
+            }
             QkvNames::Separate { query, key, value } => vec![
                 match spec.output_gate {
                     OutputGate::SigmoidInQueries => {
@@ -252,7 +265,7 @@ impl<B: Backend> Attention<B> {
                 },
             ],
             QkvNames::Fused(all) => {
-                assert!(is_projected, "the rows of a tensor of all three are all there");
+                assert!(is_projected && has_keys, "the rows of a tensor of all three are all there");
                 let at = |start: usize| start + keys.start..start + keys.end;
                 let own = vec![queries.clone(), at(wide), at(wide + narrow)];
                 vec![Projection { name: name(all), outputs: wide + 2 * narrow, own }]

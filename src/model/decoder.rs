@@ -8,6 +8,7 @@
 use crate::attention::PositionTables;
 use crate::layer::{Context, Layer, LayerScratch, Places};
 pub use crate::layer::{SequenceMemory, state_numbers};
+use crate::layer_inputs::LayerInputs;
 use crate::norm::Norm;
 use crate::shard::Sharding;
 use crate::spec::{DecoderSpec, HeadWeights};
@@ -28,6 +29,7 @@ pub struct Decoder<B: Backend> {
     embedding: B::Matrix,
     embedding_scale: f32,
     embedding_norm: Option<Norm<B>>,
+    layer_inputs: Option<LayerInputs<B>>,
     layers: Vec<Layer<B>>,
     final_norm: Norm<B>,
     head: Head<B>,
@@ -86,6 +88,9 @@ impl<B: Backend> Decoder<B> {
         let embedding_norm = spec.embedding_norm.as_ref();
         let embedding_norm =
             embedding_norm.map(|norm| Norm::load(backend, norm, weights, "", spec.hidden)).transpose()?;
+        let layer_inputs = spec.layer_inputs.as_ref();
+        let layer_inputs =
+            layer_inputs.map(|inputs| LayerInputs::load(backend, spec, inputs, weights, limits.tokens)).transpose()?;
         let mut places = Places::new(spec, limits.model_len);
         let load = |(index, layer)| Layer::load(backend, layer, &sharding, weights, &mut places, [index, spec.hidden]);
         let layers: Result<Vec<_>> = spec.layers.iter().enumerate().map(load).collect();
@@ -109,6 +114,7 @@ impl<B: Backend> Decoder<B> {
             embedding,
             embedding_scale: spec.embedding_scale,
             embedding_norm,
+            layer_inputs,
             layers,
             final_norm,
             head: Head { weight: head, scale: spec.head.scale, softcap: spec.head.softcap },
@@ -194,6 +200,7 @@ impl<B: Backend> Decoder<B> {
     pub fn begin(&mut self, backend: &mut B, memory: &mut SequenceMemory<B>, device_batch: &B::DeviceBatch) {
         let batch = B::batch(device_batch);
         self.activations.set_rows(batch.tokens(), batch.samples(), batch.pooled_rows());
+        self.layer_inputs.iter_mut().for_each(|inputs| inputs.set_rows(batch.tokens()));
         ops::copy_blocks(backend, &mut memory.cache, device_batch);
         ops::copy_states(backend, &mut memory.states, device_batch);
     }
@@ -202,19 +209,28 @@ impl<B: Backend> Decoder<B> {
         let stream = &mut self.activations.stream;
         let norm = self.embedding_norm.as_ref().map(Norm::weights);
         stream.embed(backend, &self.embedding, self.embedding_scale, norm, device_batch);
+        if let Some(inputs) = &mut self.layer_inputs {
+            inputs.compute(backend, stream.rows(), device_batch);
+        }
         if let Some(norm) = self.layers.first().and_then(|layer| layer.reader().norm) {
             stream.normalize(backend, norm);
         }
     }
 
     fn layer(&mut self, backend: &mut B, memory: &mut SequenceMemory<B>, device_batch: &B::DeviceBatch, index: usize) {
-        let Decoder { layers, final_norm, tables, sharding, activations, .. } = self;
+        let Decoder { layers, layer_inputs, final_norm, tables, sharding, activations, .. } = self;
         let Activations { stream, layers: scratch, .. } = activations;
         let next = match layers.get(index + 1) {
             Some(layer) => layer.reader(),
             None => Reader { norm: Some(final_norm.weights()), layer: None },
         };
-        let mut context = Context { memory, tables, sharding, device_batch };
+        let mut context = Context {
+            memory,
+            tables,
+            layer_inputs: layer_inputs.as_ref().map(LayerInputs::inputs),
+            sharding,
+            device_batch,
+        };
         layers[index].forward(backend, stream, scratch, &mut context, next);
     }
 

@@ -7,17 +7,27 @@ use crate::quantization::{Awq, Compressed, Fp8, Gptq, Number, OnLoad, Quantizati
 use crate::rope::{Ramp, Rope, RopeScaling, Temperature};
 use crate::spec::{
     Bias, Branch, Correction, DecoderSpec, Experts, FeedForward, GatedDelta, GatedShortConv, GroupNorm, Groups, Head,
-    HeadWeights, LayerSpec, Mixer, Mlp, MlpForm, Norm, NormWeight, OutputGate, Part, QkNorm, Recurrent, Router,
-    ScanScales, Scores, SelfAttention, SharedExpert, SharedGate, StateSpace, StreamScale, Sublayer, SublayerNorms,
-    Values,
+    HeadWeights, KvSource, LayerInput, LayerInputs, LayerSpec, Mixer, Mlp, MlpForm, Norm, NormWeight, OutputGate, Part,
+    QkNorm, Recurrent, Router, ScanScales, Scores, SelfAttention, SharedExpert, SharedGate, StateSpace, StreamScale,
+    Sublayer, SublayerNorms, Values,
 };
 use compute::{Activation, AttentionSpec, DeltaHeads, GateOrder, NormKind, NormOrder, Pairing, ScanHeads, ValueOrder};
 use std::fmt::Debug;
 
 /// The text of a decoder.
 pub fn of_decoder(spec: &DecoderSpec) -> String {
-    let DecoderSpec { hidden, vocab, embedding_scale, embedding_norm, layers, final_norm, head, ropes, max_positions } =
-        spec;
+    let DecoderSpec {
+        hidden,
+        vocab,
+        embedding_scale,
+        embedding_norm,
+        layer_inputs,
+        layers,
+        final_norm,
+        head,
+        ropes,
+        max_positions,
+    } = spec;
     let mut fields = vec![
         ("hidden", value(hidden)),
         ("vocab", value(vocab)),
@@ -29,6 +39,10 @@ pub fn of_decoder(spec: &DecoderSpec) -> String {
         ("max_positions", value(max_positions)),
     ];
     fields.extend(embedding_norm.as_ref().map(|of_embeddings| ("embedding_norm", norm(of_embeddings))));
+    fields.extend(layer_inputs.as_ref().map(|LayerInputs { width, table_scale, norm: of_inputs }| {
+        let inputs = [("width", value(width)), ("table_scale", value(table_scale)), ("norm", norm(of_inputs))];
+        ("layer_inputs", record("LayerInputs", &inputs))
+    }));
     record("DecoderSpec", &fields)
 }
 
@@ -124,6 +138,9 @@ fn mixer(mixer: &Mixer) -> String {
 fn feed_forward(part: &FeedForward) -> String {
     match part {
         FeedForward::Dense(of_mlp) => tuple("Dense", mlp(of_mlp)),
+        FeedForward::LayerInput(LayerInput { width, activation: of_gate }) => {
+            record("LayerInput", &[("width", value(width)), ("activation", activation(*of_gate).to_owned())])
+        }
         FeedForward::Experts(of_experts) => tuple("Experts", experts(of_experts)),
     }
 }
@@ -196,6 +213,7 @@ fn self_attention(attention: &SelfAttention) -> String {
         kv_heads,
         head_dim,
         qk_norm,
+        kv_source,
         values,
         value_norm,
         qkv_bias,
@@ -237,6 +255,10 @@ fn self_attention(attention: &SelfAttention) -> String {
         OutputGate::None => (),
         OutputGate::Sigmoid => fields.push(("output_gate", "Sigmoid".to_owned())),
         OutputGate::SigmoidInQueries => fields.push(("output_gate", "SigmoidInQueries".to_owned())),
+    }
+    match kv_source {
+        KvSource::Own => (),
+        KvSource::Attention(of) => fields.push(("kv_source", value(of))),
     }
     match values {
         Values::Projected => (),
@@ -297,11 +319,17 @@ fn state_space(scan: &StateSpace) -> String {
     record("StateSpace", &fields)
 }
 
+fn activation(activation: Activation) -> &'static str {
+    match activation {
+        Activation::Silu => "Silu",
+        Activation::GeluTanh => "GeluTanh",
+    }
+}
+
 fn mlp(mlp: &Mlp) -> String {
     let Mlp { width, form, bias: of_mlp } = mlp;
     let (activation, gate_scale) = match form {
-        MlpForm::Gated { activation: Activation::Silu, gate_scale } => ("Silu", *gate_scale),
-        MlpForm::Gated { activation: Activation::GeluTanh, gate_scale } => ("GeluTanh", *gate_scale),
+        MlpForm::Gated { activation: of_gate, gate_scale } => (activation(*of_gate), *gate_scale),
         MlpForm::ReluSquared => {
             return record("ReluSquaredMlp", &[("width", value(width)), ("bias", bias(*of_mlp))]);
         }

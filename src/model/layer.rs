@@ -57,6 +57,8 @@ pub struct Context<'a, B: Backend> {
     pub memory: &'a mut SequenceMemory<B>,
     /// What depends on positions alone.
     pub tables: &'a PositionTables<B>,
+    /// What layers get besides the stream. `[tokens, layers * width]`
+    pub layer_inputs: Option<&'a Tensor<B::Storage>>,
     /// Which part of the model this rank computes.
     pub sharding: &'a Sharding,
     /// The batch.
@@ -111,6 +113,7 @@ impl<B: Backend> Layer<B> {
         let names = weights.names();
         let sublayers = spec.sublayers.iter().map(|sublayer| {
             let norms = match sublayer.branches.first().map(|branch| &branch.part) {
+                Some(spec::Part::FeedForward(spec::FeedForward::LayerInput(_))) => &names.layer_inputs.norms,
                 Some(spec::Part::FeedForward(_)) => &names.feed_forward_norms,
                 Some(spec::Part::Mixer(_)) | None => &names.mixer_norms,
             };
@@ -228,7 +231,7 @@ impl<B: Backend> Part<B> {
         context: &mut Context<B>,
         x: &Tensor<B::Storage>,
     ) -> SublayerOutput<'a, B> {
-        let Context { memory, tables, device_batch, .. } = context;
+        let Context { memory, tables, device_batch, layer_inputs, .. } = context;
         match self {
             Part::Attention(attention) => {
                 let context = attention::Context { cache: &mut memory.cache, tables, device_batch };
@@ -239,7 +242,7 @@ impl<B: Backend> Part<B> {
                 let x = recurrent.forward(backend, &mut scratch.recurrent, &mut memory.states, device_batch, x);
                 SublayerOutput::Product { layer: recurrent.output(), x }
             }
-            Part::FeedForward(part) => part.forward(backend, &mut scratch.feed_forward, x),
+            Part::FeedForward(part) => part.forward(backend, &mut scratch.feed_forward, x, *layer_inputs),
         }
     }
 }

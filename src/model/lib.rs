@@ -16,6 +16,7 @@ mod fields;
 mod gguf;
 mod identity;
 mod layer;
+mod layer_inputs;
 mod linear;
 mod mixture;
 pub mod names;

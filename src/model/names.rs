@@ -24,6 +24,8 @@ pub struct Names {
     pub feed_forward_norms: NormNames,
     /// The MLP of a layer.
     pub mlp: MlpNames,
+    /// What layers get besides the stream.
+    pub layer_inputs: LayerInputNames,
     /// The mixture of experts of a layer.
     pub experts: ExpertNames,
     /// The factor of the stream behind a layer, behind the number of the layer. Empty where no model has one.
@@ -153,6 +155,35 @@ pub struct ScanNames {
     pub output: &'static str,
 }
 
+/// What layers get of a token besides the stream. Empty where no model has it.
+#[derive(Clone, Copy, Debug)]
+pub struct LayerInputNames {
+    /// The table.
+    pub table: &'static str,
+    /// The projection of the stream.
+    pub projection: &'static str,
+    /// Norm of what it makes for a layer.
+    pub norm: &'static str,
+    /// Projection to the gates of a layer, behind its number.
+    pub gate: &'static str,
+    /// Projection back, behind the number of the layer.
+    pub back: &'static str,
+    /// The norms around both, behind the number of the layer.
+    pub norms: NormNames,
+}
+
+impl LayerInputNames {
+    /// Of decoders without them.
+    pub const NONE: LayerInputNames = LayerInputNames {
+        table: "",
+        projection: "",
+        norm: "",
+        gate: "",
+        back: "",
+        norms: NormNames { before: "", after: "" },
+    };
+}
+
 impl ConvNames {
     /// Of decoders without such layers.
     pub const NONE: ConvNames = ConvNames { input: "", conv: "", output: "" };
@@ -250,6 +281,7 @@ pub const LLAMA: Names = Names {
         gate_up: GateUpNames::Separate { gate: "mlp.gate_proj", up: "mlp.up_proj" },
         down: "mlp.down_proj",
     },
+    layer_inputs: LayerInputNames::NONE,
     experts: ExpertNames {
         router: "mlp.gate",
         correction: "mlp.gate.e_score_correction_bias",

@@ -10,11 +10,13 @@ use compute::batch::BatchLimits;
 pub use compute::{Activation, NormKind, NormOrder};
 use compute::{AttentionSpec, KvFormat, KvGroups, KvHeads, KvLayout, ValueOrder};
 pub use compute::{Groups, Router, Scores};
-pub use feed_forward::{Correction, Experts, FeedForward, Mlp, MlpForm, SharedExpert, SharedGate};
+pub use feed_forward::{Correction, Experts, FeedForward, LayerInput, Mlp, MlpForm, SharedExpert, SharedGate};
+pub use layer::{Branch, LayerSpec, Part, StreamScale, Sublayer};
 pub use recurrent::{GatedDelta, GatedShortConv, GroupNorm, Recurrent, ScanScales, StateSpace};
 
 mod check;
 mod feed_forward;
+mod layer;
 mod recurrent;
 
 /// A decoder-only transformer with a residual stream.
@@ -28,6 +30,8 @@ pub struct DecoderSpec {
     pub embedding_scale: f32,
     /// Of these rows. `None`: the stream begins with the rows themselves.
     pub embedding_norm: Option<Norm>,
+    /// What each layer gets of a token besides the stream. `None`: nothing.
+    pub layer_inputs: Option<LayerInputs>,
     /// What is computed between the embedding and the head, in order. At least one.
     pub layers: Vec<LayerSpec>,
     /// Before the head.
@@ -40,49 +44,16 @@ pub struct DecoderSpec {
     pub max_positions: usize,
 }
 
-/// One layer: what adds to the stream, one after another.
-#[derive(Clone, Debug, PartialEq)]
-pub struct LayerSpec {
-    /// In order. At least one.
-    pub sublayers: Vec<Sublayer>,
-    /// Factor of the stream behind the layer.
-    pub stream_scale: StreamScale,
-}
-
-/// What adds to the stream: `n = before(x)`, then `x += scale * after(part(n))` for each branch.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Sublayer {
-    /// Around the branches.
-    pub norms: SublayerNorms,
-    /// At least one. Several read the same rows, need a norm before them, and have none after.
-    pub branches: Vec<Branch>,
-}
-
-/// One of the summands of a sublayer.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Branch {
-    /// What is computed.
-    pub part: Part,
-    /// Factor of what it adds to the stream.
-    pub scale: f32,
-}
-
-/// What a branch computes.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Part {
-    /// What brings the tokens of a sequence together.
-    Mixer(Mixer),
-    /// What works on each token alone.
-    FeedForward(FeedForward),
-}
-
-/// Factor of the whole stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StreamScale {
-    /// 1.
-    One,
-    /// A tensor of one number.
-    Stored,
+/// What each layer gets of a token besides the stream: `(t + norm(p / sqrt(hidden))) / sqrt(2)`, where `t` is the scaled row of a table and `p` a
+/// projection of what the stream begins with. Both have `width` numbers for each layer, and a norm of them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LayerInputs {
+    /// Numbers for each layer.
+    pub width: usize,
+    /// Factor of the rows of the table.
+    pub table_scale: f32,
+    /// Of the numbers for a layer.
+    pub norm: Norm,
 }
 
 /// The norms around one sublayer: `after(f(before(x)))`. One that is `None` is the identity.
@@ -136,6 +107,8 @@ pub struct SelfAttention {
     pub head_dim: usize,
     /// Whether queries and keys are normalized.
     pub qk_norm: QkNorm,
+    /// Whose keys and values are read.
+    pub kv_source: KvSource,
     /// Where values come from.
     pub values: Values,
     /// What is added to the mean of squares of a value head that is divided by its root, without weights. `None`: values are as projected.
@@ -166,6 +139,15 @@ pub enum QkNorm {
     Whole(Norm),
     /// Not at all.
     None,
+}
+
+/// Whose keys and values attention reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KvSource {
+    /// Its own.
+    Own,
+    /// Those of an earlier attention with its own, by its place among [`DecoderSpec::attentions`]: there is no projection to keys and values.
+    Attention(usize),
 }
 
 /// Where values come from.
@@ -251,7 +233,15 @@ impl DecoderSpec {
 
     /// Which KV layer each of [`attentions`](Self::attentions) reads. `[attentions]`
     pub fn kv_layers(&self) -> Vec<usize> {
-        (0..self.attentions().count()).collect()
+        let mut layers: Vec<usize> = Vec::new();
+        let mut own = 0..;
+        for attention in self.attentions() {
+            layers.push(match attention.kv_source {
+                KvSource::Own => own.next().expect("there is no end"),
+                KvSource::Attention(of) => layers[of],
+            });
+        }
+        layers
     }
 
     /// Numbers in a head that a rope rotates: those of the layers that refer to it.
@@ -296,12 +286,18 @@ impl DecoderSpec {
     /// The heads that each KV layer stores.
     fn kv_heads(&self) -> Vec<KvHeads> {
         let heads = |&SelfAttention { kv_heads, head_dim, .. }: &SelfAttention| KvHeads { kv_heads, head_dim };
-        self.attentions().map(heads).collect()
+        self.own_attentions().map(heads).collect()
+    }
+
+    /// The attentions that store keys and values.
+    fn own_attentions(&self) -> impl Iterator<Item = &SelfAttention> {
+        self.attentions().filter(|attention| attention.kv_source == KvSource::Own)
     }
 
     /// Where each KV layer is, for sequences of up to `model_len` tokens.
     pub fn kv_groups(&self, model_len: usize) -> KvGroups {
-        KvGroups::new(&self.kv_heads(), &self.windows().collect::<Vec<_>>(), model_len)
+        let windows: Vec<_> = self.own_attentions().map(|attention| attention.scores.window).collect();
+        KvGroups::new(&self.kv_heads(), &windows, model_len)
     }
 
     /// The KV cache that this model needs in passes within `limits`.
@@ -309,116 +305,6 @@ impl DecoderSpec {
         let mut layers = self.kv_heads();
         layers.truncate(self.kv_groups(limits.model_len).layers);
         KvLayout { layers, block_size: limits.block_size, format }
-    }
-}
-
-impl LayerSpec {
-    /// A mixer, then a feed-forward part, each behind its norms.
-    pub fn pair(mixer: (SublayerNorms, Mixer), feed_forward: (SublayerNorms, FeedForward)) -> LayerSpec {
-        let sublayers = vec![
-            Sublayer::new(mixer.0, Part::Mixer(mixer.1)),
-            Sublayer::new(feed_forward.0, Part::FeedForward(feed_forward.1)),
-        ];
-        LayerSpec { sublayers, stream_scale: StreamScale::One }
-    }
-
-    /// The same, with these norms around each sublayer.
-    pub fn with_norms(mut self, norms: SublayerNorms) -> LayerSpec {
-        self.sublayers.iter_mut().for_each(|sublayer| sublayer.norms = norms);
-        self
-    }
-
-    /// The same, with this factor of what each branch adds to the stream.
-    pub fn with_scale(mut self, scale: f32) -> LayerSpec {
-        self.sublayers.iter_mut().flat_map(|sublayer| &mut sublayer.branches).for_each(|branch| branch.scale = scale);
-        self
-    }
-
-    /// The same, with this mixer in the place of its first.
-    pub fn with_mixer(mut self, mixer: Mixer) -> LayerSpec {
-        if let Some(first) = self.parts_mut().find(|part| part.mixer().is_some()) {
-            *first = Part::Mixer(mixer);
-        }
-        self
-    }
-
-    /// The same, with this in the place of its first feed-forward part.
-    pub fn with_feed_forward(mut self, feed_forward: FeedForward) -> LayerSpec {
-        if let Some(first) = self.parts_mut().find(|part| part.feed_forward().is_some()) {
-            *first = Part::FeedForward(feed_forward);
-        }
-        self
-    }
-
-    /// The same, with all branches in one sublayer, which has these norms.
-    pub fn in_parallel(self, norms: SublayerNorms) -> LayerSpec {
-        let branches = self.sublayers.into_iter().flat_map(|sublayer| sublayer.branches).collect();
-        LayerSpec { sublayers: vec![Sublayer { norms, branches }], ..self }
-    }
-
-    /// What its branches compute.
-    pub fn parts(&self) -> impl Iterator<Item = &Part> {
-        self.sublayers.iter().flat_map(|sublayer| &sublayer.branches).map(|branch| &branch.part)
-    }
-
-    /// The same, to be changed.
-    pub fn parts_mut(&mut self) -> impl Iterator<Item = &mut Part> {
-        self.sublayers.iter_mut().flat_map(|sublayer| &mut sublayer.branches).map(|branch| &mut branch.part)
-    }
-
-    /// Its first attention.
-    pub fn attention(&self) -> Option<&SelfAttention> {
-        self.parts().filter_map(Part::mixer).find_map(Mixer::attention)
-    }
-
-    /// Its first mixer with a recurrent state.
-    pub fn recurrent(&self) -> Option<&Recurrent> {
-        self.parts().filter_map(Part::mixer).find_map(Mixer::recurrent)
-    }
-
-    /// Its first feed-forward part.
-    pub fn feed_forward(&self) -> Option<&FeedForward> {
-        self.parts().find_map(Part::feed_forward)
-    }
-
-    fn parameters(&self, hidden: usize) -> usize {
-        let rows = |part: &Part| match part {
-            Part::Mixer(Mixer::Attention(attention)) => {
-                let as_wide_as_queries = match attention.output_gate {
-                    OutputGate::None => 2,
-                    OutputGate::Sigmoid | OutputGate::SigmoidInQueries => 3,
-                };
-                as_wide_as_queries * attention.query_width() + 2 * attention.kv_width()
-            }
-            Part::Mixer(Mixer::Recurrent(recurrent)) => recurrent.rows(hidden),
-            Part::FeedForward(part) => part.rows(),
-        };
-        hidden * self.parts().map(rows).sum::<usize>()
-    }
-}
-
-impl Sublayer {
-    /// A sublayer with one branch, which is added as it is.
-    pub fn new(norms: SublayerNorms, part: Part) -> Sublayer {
-        Sublayer { norms, branches: vec![Branch { part, scale: 1.0 }] }
-    }
-}
-
-impl Part {
-    /// The mixer, if that is what it is.
-    pub fn mixer(&self) -> Option<&Mixer> {
-        match self {
-            Part::Mixer(mixer) => Some(mixer),
-            Part::FeedForward(_) => None,
-        }
-    }
-
-    /// The feed-forward part, if that is what it is.
-    pub fn feed_forward(&self) -> Option<&FeedForward> {
-        match self {
-            Part::Mixer(_) => None,
-            Part::FeedForward(part) => Some(part),
-        }
     }
 }
 

@@ -8,8 +8,8 @@
 use crate::fields::Fields;
 use crate::rope::{LayerType, PositionSettings, Rope, RopeDefaults};
 use crate::spec::{
-    Activation, Bias, DecoderSpec, FeedForward, Head, HeadWeights, LayerSpec, Mixer, Mlp, MlpForm, Norm, NormWeight,
-    OutputGate, QkNorm, SelfAttention, SublayerNorms, Values,
+    Activation, Bias, DecoderSpec, FeedForward, Head, HeadWeights, KvSource, LayerSpec, Mixer, Mlp, MlpForm, Norm,
+    NormWeight, OutputGate, QkNorm, SelfAttention, SublayerNorms, Values,
 };
 use base::error::{Error, Result};
 use base::limits;
@@ -114,6 +114,7 @@ impl Standard {
             kv_heads: self.kv_heads,
             head_dim,
             qk_norm: QkNorm::None,
+            kv_source: KvSource::Own,
             values: Values::Projected,
             value_norm: None,
             qkv_bias: Bias::None,
@@ -217,6 +218,7 @@ impl Standard {
             vocab: self.vocab,
             embedding_scale: 1.0,
             embedding_norm: None,
+            layer_inputs: None,
             layers,
             final_norm: self.norm,
             head: Head::plain(self.head),

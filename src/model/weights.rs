@@ -420,6 +420,13 @@ impl Weights {
         Ok(parts.iter().map(|part| whole.part(part.clone())).collect())
     }
 
+    /// Leaves aside the tensors of a module that this model does not need, where the file has them.
+    pub fn leave(&mut self, name: &str) {
+        let beginning = format!("{}.", self.module(name));
+        let found = self.tensors.names().filter(|name| name.starts_with(&beginning));
+        self.taken.extend(found.map(str::to_owned));
+    }
+
     /// Refuses tensors that nobody took although they belong to a part of the decoder, and warns about the others: towers of
     /// other modalities, heads of other tasks.
     ///

@@ -49,7 +49,7 @@ pub const WRAPPERS: &[Wrapper] = &[
     },
     Wrapper {
         class: "Gemma4ForConditionalGeneration",
-        models: "Gemma 4, dense without embeddings per layer, text only",
+        models: "Gemma 4 E2B, E4B and dense, text only",
         model_type: "gemma4",
         families: &[("gemma4_text", &gemma4::FAMILY)],
         decoders: "gemma4_text",

@@ -97,6 +97,9 @@ CASES = {
     "cohere2-f32": ("cohere2-f32", dict(layer_types=["sliding_attention"] * 3 + ["full_attention"], rotary_pct=1.0), {}),
     "muse_glimmer-f32": ("muse_glimmer-f32", dict(text_config=GLIMMER), {}),
     "gemma4-f32": ("gemma4-f32-keys-are-values", dict(text_config=GEMMA4), {}),
+    "gemma4-f32-per-layer": (
+        "gemma4-f32-per-layer", dict(text_config=dict(global_head_dim=32, num_global_key_value_heads=1)), {},
+    ),
     # The conversion asks for the field of another class.
     "gemma4-bf16": ("gemma4_unified-bf16-head512", dict(text_config=dict(moe_intermediate_size=None)), {}),
     # The conversion wants a predictor of further tokens, which the folder lacks: the file says so of a layer that it has not.

@@ -300,6 +300,7 @@ GEMMA4 = dict(
     num_attention_heads=4, num_key_value_heads=2, pad_token_id=0,
     rope_parameters=by_layer(plain(5000.0), dict(rope_type="proportional", partial_rotary_factor=0.5, rope_theta=200000.0)),
 )
+GEMMA4_SMALL = dict(num_key_value_heads=1, hidden_size_per_layer_input=16, vocab_size_per_layer_input=90)
 COHERE2 = dict(
     layer_norm_eps=3e-4, logit_scale=0.3, tie_word_embeddings=True, sliding_window=16, num_hidden_layers=4,
     layer_types=[S, F] * 2, rope_parameters=plain(20000.0),
@@ -691,7 +692,7 @@ FAMILIES = {
             NEMOTRON, layers_block_type=[F, L, L, M, F, M], mamba_num_heads=8, n_groups=1, mamba_head_dim=16, use_conv_bias=False,
             conv_kernel=3, use_bias=True, mlp_bias=True, ssm_state_size=32,
         ),
-        dict(seed=2301, absent=["time_step_limit"], nemotron_keys=True),
+        dict(seed=2315, absent=["time_step_limit"], nemotron_keys=True),
     ),
     # Every factor is apart from the others. The scan has no norm, one behind the gate, and one before it.
     "falcon_h1-f32": (
@@ -714,6 +715,28 @@ FAMILIES = {
             mamba_conv_bias=False, tie_word_embeddings=True, num_hidden_layers=3,
         ),
         dict(seed=2304, absent=["time_step_limit"]),
+    ),
+    # Inputs of layers; the last five layers read the keys of the last layer of their kind before them, which is neither the first nor the
+    # last one.
+    "gemma4-f32-per-layer": (
+        "gemma4",
+        "float32",
+        dict(
+            text_config=dict(SMALL, head_dim=24, global_head_dim=32) | GEMMA4 | GEMMA4_SMALL | dict(
+                num_hidden_layers=10, layer_types=[S, F, S, F, S, S, F, S, S, F], num_kv_shared_layers=5, use_double_wide_mlp=True,
+            ),
+            vision_config=GEMMA4_VISION, audio_config=None, tie_word_embeddings=True,
+        ),
+        dict(seed=2403),
+    ),
+    # Published folders hold projections that nobody reads.
+    "gemma4_text-bf16-per-layer": (
+        "gemma4_text",
+        "bfloat16",
+        dict(SMALL, head_dim=32, global_head_dim=64) | GEMMA4 | GEMMA4_SMALL | dict(
+            num_hidden_layers=6, layer_types=[S, F] * 3, num_kv_shared_layers=3, hidden_size_per_layer_input=24,
+        ),
+        dict(seed=2402, gemma4_keys=True, unused_keys=[3, 4, 5]),
     ),
 }
 
@@ -931,6 +954,10 @@ def weights(config, generator):
             strength = 0.25 if config.get_text_config().tie_word_embeddings else 0.05 if is_glimmer else 0.4
             strength /= getattr(config, "embedding_multiplier", 1)
             state[name] = (0.5 / shape[1] ** 0.5 if is_gemma else strength) * noise
+        elif name.endswith("embed_tokens_per_layer.weight"):
+            state[name] = 0.25 * noise
+        elif name.endswith(("per_layer_input_gate.weight", "per_layer_model_projection.weight", "per_layer_projection.weight")):
+            state[name] = 1.2 * noise / shape[1] ** 0.5
         elif name.endswith("lm_head.weight"):
             state[name] = 3 * noise / shape[1] ** 0.5
         elif name.endswith(("q_proj.weight", "k_proj.weight")):
@@ -1058,7 +1085,7 @@ def with_flat_text(written):
 
 def write_folder(
     folder, config, state, number_type, shards=1, old_rope_keys=False, gemma3_keys=False, olmo3_keys=False, absent=(),
-    pattern=None, bare=False, wrapped=None, flat=False, gemma4_keys=False, nemotron_keys=False,
+    pattern=None, bare=False, wrapped=None, flat=False, gemma4_keys=False, nemotron_keys=False, unused_keys=(),
 ):
     folder.mkdir(parents=True)
     written = config.to_dict()
@@ -1081,6 +1108,11 @@ def write_folder(
         with_old_gemma3_keys(written)
     if olmo3_keys:
         with_old_olmo3_keys(written)
+    for layer in unused_keys:
+        # What the last layers would have if they did not read those of others.
+        for part in ("k_proj", "v_proj", "k_norm"):
+            name = f"self_attn.{part}.weight"
+            state[f"model.layers.{layer}.{name}"] = state[f"model.layers.{layer % 2}.{name}"].clone()
     if pattern is not None:
         written["sliding_window_pattern"] = pattern
         del written["layer_types"]

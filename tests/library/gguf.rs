@@ -38,6 +38,7 @@ const CASES: &[(&str, bool)] = &[
     ("gemma3-f32", true),
     ("gemma4-bf16", true),
     ("gemma4-f32", true),
+    ("gemma4-f32-per-layer", true),
     ("glm4-bf16", true),
     ("glm4-f32", true),
     ("glm4_moe-bf16", true),

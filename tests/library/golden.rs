@@ -32,6 +32,8 @@ const CASES: &[&str] = &[
     "gemma3-f32",
     "gemma3-f32-wrapped",
     "gemma4-f32-keys-are-values",
+    "gemma4-f32-per-layer",
+    "gemma4_text-bf16-per-layer",
     "gemma4_text-f32-biased",
     "gemma4_unified-bf16-head512",
     "glm4-bf16-no-bias",

@@ -20,6 +20,7 @@ const MODELS: &[&str] = &[
     "gemma3-f32",
     "cohere2-f32",
     "gemma4-f32-keys-are-values",
+    "gemma4-f32-per-layer",
     "muse_glimmer-f32",
     "qwen3_5-f32",
     "lfm2-f32",

@@ -53,7 +53,8 @@ fn heads(folder: &Path) -> (usize, usize) {
     let config: serde_json::Value = serde_json::from_str(&text).unwrap();
     let config = config.get("text_config").unwrap_or(&config);
     let has_scans = config["layer_types"].as_array().is_some_and(|types| types.contains(&"linear_attention".into()));
-    let groups = config["mamba_n_groups"].as_u64().filter(|_| has_scans);
+    let has_scans = has_scans || config["model_type"] == "falcon_h1";
+    let groups = config["mamba_n_groups"].as_u64().filter(|_| has_scans).or(config["n_groups"].as_u64());
     let heads = config["num_attention_heads"].as_u64().into_iter().chain(groups).min().unwrap() as usize;
     (heads, config["num_key_value_heads"].as_u64().map_or(heads, |heads| heads as usize))
 }

@@ -141,6 +141,7 @@ impl Naive<'_> {
                     let delta = match part {
                         Part::Mixer(mixer) => self.attention(&at, mixer.attention().unwrap(), &read),
                         Part::FeedForward(FeedForward::Dense(mlp)) => self.mlp(&at, mlp, &read),
+                        Part::FeedForward(FeedForward::LayerInput(_)) => unreachable!("no case has it"),
                         Part::FeedForward(FeedForward::Experts(_)) => unreachable!(),
                     };
                     let delta = self.norm(norms.after, &format!("{at}{}", parts.after), &delta);

@@ -4,8 +4,8 @@ use super::family_configs::{configs, layers};
 use super::*;
 use crate::rope::RopeScaling;
 use crate::spec::{
-    Activation, Bias, FeedForward, HeadWeights, LayerSpec, MlpForm, Norm, NormKind, NormOrder, NormWeight, OutputGate,
-    QkNorm, SelfAttention, StreamScale, Values,
+    Activation, Bias, FeedForward, HeadWeights, KvSource, LayerInputs, LayerSpec, MlpForm, Norm, NormKind, NormOrder,
+    NormWeight, OutputGate, QkNorm, SelfAttention, StreamScale, SublayerNorms, Values,
 };
 use compute::Pairing;
 use serde_json::{Value, json};
@@ -307,13 +307,43 @@ fn the_last_layer_of_gemma_4_has_no_window() {
 }
 
 #[test]
-fn parts_of_gemma_4_that_are_not_computed_are_refused_by_name() {
-    for (setting, value) in [
-        ("hidden_size_per_layer_input", json!(256)),
-        ("num_kv_shared_layers", json!(2)),
-        ("enable_moe_block", json!(true)),
-        ("use_bidirectional_attention", json!("all")),
+fn small_models_of_gemma_4_have_inputs_of_layers_and_share_keys() {
+    let changes = json!({
+        "num_hidden_layers": 8, "layer_types": layers(&["S", "S", "F", "S"], 2), "num_kv_shared_layers": 3, "use_double_wide_mlp": true,
+        "hidden_size_per_layer_input": 256, "per_layer_config": "(absent)"
+    });
+    let spec = described(&changed("gemma-4, decoder", changes.clone()));
+    spec.check().unwrap();
+    assert_eq!(spec.layer_inputs, Some(LayerInputs { width: 256, table_scale: 16.0, norm: Norm::rms(1e-6) }));
+    // The last layer is full, whatever the config says.
+    let sources: Vec<KvSource> = spec.layers.iter().map(attention).map(|attention| attention.kv_source).collect();
+    assert_eq!(sources[..5], [KvSource::Own; 5]);
+    assert_eq!(sources[5..], [4, 2, 2].map(KvSource::Attention));
+    assert_eq!(spec.kv_layers(), [0, 1, 2, 3, 4, 4, 2, 2]);
+    assert_eq!(spec.kv_groups(1024).places.len(), 5);
+    for (index, layer) in spec.layers.iter().enumerate() {
+        let [.., last] = layer.sublayers.as_slice() else { panic!() };
+        assert_eq!((layer.sublayers.len(), last.norms), (3, SublayerNorms::after(Norm::rms(1e-6))));
+        assert_eq!(layer.feed_forward().unwrap().width(), if index < 5 { 9216 } else { 2 * 9216 });
+    }
+    for (field, value) in [
+        ("num_kv_shared_layers", json!(8)),
+        ("num_kv_shared_layers", json!(6)),
+        ("num_kv_shared_layers", json!(-1)),
+        ("hidden_size_per_layer_input", json!("256")),
+        ("vocab_size_per_layer_input", json!(1000)),
+        ("use_double_wide_mlp", json!(1)),
     ] {
+        let mut changes = changes.clone();
+        changes[field] = value;
+        let error = parse(&changed("gemma-4, decoder", changes)).unwrap_err().to_string();
+        assert!(error.contains(field), "{field}: {error}");
+    }
+}
+
+#[test]
+fn parts_of_gemma_4_that_are_not_computed_are_refused_by_name() {
+    for (setting, value) in [("enable_moe_block", json!(true)), ("use_bidirectional_attention", json!("all"))] {
         let mut changes = json!({});
         changes[setting] = value;
         match parse(&changed("gemma-4, decoder", changes)) {

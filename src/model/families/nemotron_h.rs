@@ -3,6 +3,8 @@
 //!
 //! Steps of the scan have no bounds, as in single steps of transformers; in a prompt, transformers takes at least `time_step_min`.
 
+mod kinds;
+
 use super::Family;
 use super::granite_hybrid::refuse_time_steps;
 use crate::fields::Fields;
@@ -15,6 +17,7 @@ use crate::standard::Standard;
 use base::error::{Error, Result};
 use base::limits;
 use compute::{GateOrder, ScanHeads};
+use kinds::Kind;
 use serde_json::json;
 
 pub const FAMILY: Family = Family {
@@ -90,16 +93,8 @@ const NAMES: Names = Names {
     ..LLAMA
 };
 
-/// What a layer is.
-#[derive(Clone, Copy)]
-enum Kind {
-    Scan,
-    Attention,
-    Mlp,
-}
-
 fn spec(fields: Fields) -> Result<DecoderSpec> {
-    let kinds = kinds(fields)?;
+    let kinds = kinds::read(fields)?;
     refuse_other_forms(fields)?;
     // Nothing rotates.
     let standard =
@@ -138,44 +133,6 @@ fn state_space(fields: Fields, standard: &Standard) -> Result<StateSpace> {
         scales: ScanScales::ONE,
         norm: Some(GroupNorm { eps: standard.norm.eps, order: GateOrder::BeforeNorm }),
     })
-}
-
-/// What each layer is: by `layers_block_type`, or else by `hybrid_override_pattern`.
-///
-/// # Errors
-///
-/// [`Error::UnsupportedModel`] for another kind of layer, [`Error::ModelFile`] where neither is given or `num_hidden_layers` says something else.
-fn kinds(fields: Fields) -> Result<Vec<Kind>> {
-    const LIST: &str = "layers_block_type";
-    const PATTERN: &str = "hybrid_override_pattern";
-    let list = fields.get(LIST).or(fields.get("layer_types"));
-    let pattern = fields.text(PATTERN)?;
-    let named: Vec<(&'static str, String)> = match (list, pattern) {
-        (Some(list), _) => {
-            let list = list.as_array().ok_or_else(|| fields.refuse(format!("{LIST} must be a list")))?;
-            list.iter().map(|kind| (LIST, Fields::shown(kind))).collect()
-        }
-        (None, Some(pattern)) => pattern.chars().map(|kind| (PATTERN, kind.to_string())).collect(),
-        (None, None) => return Err(fields.refuse(format!("{PATTERN} is missing"))),
-    };
-    let count = fields.count_or_none("num_hidden_layers")?.unwrap_or(named.len());
-    if named.is_empty() || named.len() > limits::LAYERS || count != named.len() {
-        let (at_most, found) = (limits::LAYERS, named.len());
-        return Err(fields.refuse(format!(
-            "{LIST} or {PATTERN} has {found} layers, but must have num_hidden_layers, {count}, from 1 to {at_most}"
-        )));
-    }
-    let kind = |(setting, kind): (&'static str, String)| match kind.as_str() {
-        "M" | "mamba" | "linear_attention" => Ok(Kind::Scan),
-        "*" | "attention" | "full_attention" => Ok(Kind::Attention),
-        "-" | "mlp" => Ok(Kind::Mlp),
-        _ => Err(Error::UnsupportedModel {
-            setting,
-            value: kind,
-            supported: "M, * and -, or mamba, attention and mlp: models with experts are not computed",
-        }),
-    };
-    named.into_iter().map(kind).collect()
 }
 
 /// Refuses other activations, biases of attention and a tied head: no published model has them, and transformers would not compute the last two.

@@ -1,6 +1,7 @@
 //! What works on each token alone.
 
 mod experts;
+mod layer_input;
 mod mlp;
 
 use crate::linear::Linear;
@@ -11,12 +12,15 @@ use crate::weights::Weights;
 use base::error::Result;
 use compute::{Backend, Tensor};
 use experts::{Experts, ExpertsScratch};
+use layer_input::{LayerInput, LayerInputScratch};
 use mlp::{Mlp, MlpScratch};
 
 /// The feed-forward part of a layer, as far as this rank computes it.
 pub enum FeedForward<B: Backend> {
     /// One MLP for all tokens.
     Dense(Mlp<B>),
+    /// What the layer gets besides the stream.
+    LayerInput(LayerInput<B>),
     /// Several, of which a router chooses some for each token.
     Experts(Experts<B>),
 }
@@ -24,6 +28,7 @@ pub enum FeedForward<B: Backend> {
 /// What such parts write on their way.
 pub struct FeedForwardScratch<B: Backend> {
     dense: MlpScratch<B>,
+    layer_input: Option<LayerInputScratch<B>>,
     experts: ExpertsScratch<B>,
 }
 
@@ -32,6 +37,7 @@ impl<B: Backend> FeedForwardScratch<B> {
     pub fn new(backend: &B, spec: &DecoderSpec, sharding: &Sharding, tokens: usize) -> Result<FeedForwardScratch<B>> {
         Ok(FeedForwardScratch {
             dense: MlpScratch::new(backend, spec, sharding, tokens)?,
+            layer_input: LayerInputScratch::new(backend, spec, sharding, tokens)?,
             experts: ExpertsScratch::new(backend, spec, sharding, tokens)?,
         })
     }
@@ -39,6 +45,7 @@ impl<B: Backend> FeedForwardScratch<B> {
     /// Sets the tokens of this pass.
     pub fn set_rows(&mut self, tokens: usize) {
         self.dense.set_rows(tokens);
+        self.layer_input.iter_mut().for_each(|scratch| scratch.set_rows(tokens));
         self.experts.set_rows(tokens);
     }
 }
@@ -61,6 +68,9 @@ impl<B: Backend> FeedForward<B> {
             spec::FeedForward::Experts(experts) => {
                 FeedForward::Experts(Experts::load(backend, experts, sharding, weights, layer, hidden)?)
             }
+            spec::FeedForward::LayerInput(input) => {
+                FeedForward::LayerInput(LayerInput::load(backend, input, sharding, weights, layer, hidden)?)
+            }
         })
     }
 
@@ -68,24 +78,33 @@ impl<B: Backend> FeedForward<B> {
     pub fn input(&self) -> Option<&Linear<B>> {
         match self {
             FeedForward::Dense(mlp) => Some(mlp.input()),
+            FeedForward::LayerInput(part) => Some(part.input()),
             FeedForward::Experts(_) => None,
         }
     }
 
-    /// What it adds to the stream. `x` is `[tokens, hidden]`.
+    /// What it adds to the stream. `x` is `[tokens, hidden]`, and `layer_inputs` has what all layers get besides it.
     pub fn forward<'a>(
         &'a self,
         backend: &mut B,
         scratch: &'a mut FeedForwardScratch<B>,
         x: &Tensor<B::Storage>,
+        layer_inputs: Option<&Tensor<B::Storage>>,
     ) -> SublayerOutput<'a, B> {
         match self {
             FeedForward::Dense(mlp) => {
                 let gated = mlp.forward(backend, &mut scratch.dense, x);
                 SublayerOutput::Product { layer: mlp.output(), x: gated }
             }
+            FeedForward::LayerInput(part) => {
+                let (Some(scratch), Some(inputs)) = (&mut scratch.layer_input, layer_inputs) else {
+                    unreachable!("the spec has such inputs")
+                };
+                let gated = part.forward(backend, scratch, x, inputs);
+                SublayerOutput::Product { layer: part.output(), x: gated }
+            }
             FeedForward::Experts(experts) => {
-                let FeedForwardScratch { dense, experts: scratch } = scratch;
+                let FeedForwardScratch { dense, experts: scratch, .. } = scratch;
                 SublayerOutput::Delta(experts.forward(backend, scratch, dense, x))
             }
         }

@@ -70,6 +70,11 @@ impl<'a> Config<'a> {
         self.file.tensor(&format!("blk.{layer}.{part}")).is_some()
     }
 
+    /// Rows of a matrix, if it is there.
+    pub fn rows(&self, name: &str) -> Option<usize> {
+        self.file.tensor(name).and_then(|tensor| tensor.shape.first().copied())
+    }
+
     /// Sets a field to whether any layer has this tensor.
     pub fn set_bias_of_any(&mut self, field: &str, part: &str) -> Result<()> {
         let has_bias = (0..self.layers()?).any(|layer| self.layer_has(layer, part));

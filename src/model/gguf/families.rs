@@ -185,7 +185,7 @@ pub const FAMILIES: &[GgufFamily] = &[
         family: &gemma4::FAMILY,
         architecture: "gemma4",
         names: &names::GEMMA4,
-        by_layer: &["attention.head_count_kv"],
+        by_layer: &["attention.head_count_kv", "feed_forward_length"],
         fields: gemma4_fields,
         ..PLAIN
     },
@@ -466,6 +466,28 @@ fn gemma3_fields(config: &mut Config) -> Result<()> {
 }
 
 /// What the shared keys say of heads is what layers without a window have; those with one have keys of their own.
+/// Inputs of layers, and layers that read the keys of others.
+fn gemma4_small_fields(config: &mut Config) -> Result<()> {
+    let width = config.positive("embedding_length_per_layer_input")?.map_or(0, |width| width as u64);
+    config.set("hidden_size_per_layer_input", width);
+    let shared = config.positive("attention.shared_kv_layers")?.map_or(0, |layers| layers as usize);
+    config.set("num_kv_shared_layers", shared);
+    const WIDTH: &str = "feed_forward_length";
+    let widths = config.counts_by_layer(WIDTH)?;
+    let (own, others) = widths.split_at(widths.len().saturating_sub(shared));
+    let is_double = others.first().is_some_and(|&width| width == 2 * widths[0]);
+    let of_others = if is_double { 2 * widths[0] } else { widths[0] };
+    if own.iter().any(|&width| width != widths[0]) || others.iter().any(|&width| width != of_others) {
+        return Err(config.keys.refuse(format!(
+            "{WIDTH} must be the same in every layer, or twice as much in all layers of attention.shared_kv_layers"
+        )));
+    }
+    config.set("use_double_wide_mlp", is_double);
+    let rows = config.rows("per_layer_token_embd.weight").or(config.rows("token_embd.weight"));
+    config.set("vocab_size_per_layer_input", rows);
+    Ok(())
+}
+
 fn gemma4_fields(config: &mut Config) -> Result<()> {
     config.keys.count("attention.sliding_window")?;
     config.read_windows(6)?;
@@ -488,7 +510,7 @@ fn gemma4_fields(config: &mut Config) -> Result<()> {
     config.set("head_dim", sliding_dim);
     let full = slides.iter().position(|&slides| !slides);
     config.set("attention_k_eq_v", full.is_some_and(|layer| !config.layer_has(layer, "attn_v.weight")));
-    config.set("hidden_size_per_layer_input", 0);
+    gemma4_small_fields(config)?;
     let sliding_theta = config.keys.positive_or_none("rope.freq_base_swa")?.unwrap_or(10_000.0);
     rope::read_proportional(config, full_dim, sliding_theta)?;
     biases_of_attention(config)

@@ -115,6 +115,7 @@ impl Stored {
         }
         let complete = |norm: &mut Norm| norm.weight = NormWeight::Plain;
         complete(&mut spec.final_norm);
+        spec.layer_inputs.iter_mut().for_each(|inputs| complete(&mut inputs.norm));
         for layer in &mut spec.layers {
             for Sublayer { norms, .. } in &mut layer.sublayers {
                 [&mut norms.before, &mut norms.after].into_iter().flatten().for_each(complete);

@@ -4,8 +4,8 @@
 //! tensor, if whoever converted the model asked for it.
 
 use crate::names::{
-    AttentionNames, ConvNames, DeltaInputNames, DeltaNames, ExpertNames, GateUpNames, Layout, MlpNames, Names,
-    NormNames, QkvNames, RateNames, Root, ScanNames,
+    AttentionNames, ConvNames, DeltaInputNames, DeltaNames, ExpertNames, GateUpNames, LayerInputNames, Layout,
+    MlpNames, Names, NormNames, QkvNames, RateNames, Root, ScanNames,
 };
 
 /// The names of a family in both forms of a file.
@@ -31,6 +31,7 @@ const PLAIN: Names = Names {
     scan: ScanNames::NONE,
     feed_forward_norms: NormNames { before: "ffn_norm", after: "" },
     mlp: MlpNames { gate_up: GateUpNames::Separate { gate: "ffn_gate", up: "ffn_up" }, down: "ffn_down" },
+    layer_inputs: LayerInputNames::NONE,
     experts: ExpertNames {
         router: "ffn_gate_inp",
         correction: "exp_probs_b.bias",
@@ -64,7 +65,18 @@ const FUSED_MLP: MlpNames = MlpNames { gate_up: GateUpNames::Fused("ffn_up"), ..
 pub static LLAMA: GgufNames = GgufNames::of(PLAIN);
 pub static PHI3: GgufNames = GgufNames::of(Names { mlp: FUSED_MLP, ..PLAIN });
 pub static GEMMA2: GgufNames = GgufNames::of(NORMS_AROUND);
-pub static GEMMA4: GgufNames = GgufNames::of(Names { stream_scale: "layer_output_scale", ..NORMS_AROUND });
+pub static GEMMA4: GgufNames = GgufNames::of(Names {
+    layer_inputs: LayerInputNames {
+        table: "per_layer_token_embd",
+        projection: "per_layer_model_proj",
+        norm: "per_layer_proj_norm",
+        gate: "inp_gate",
+        back: "proj",
+        norms: NormNames { before: "", after: "post_norm" },
+    },
+    stream_scale: "layer_output_scale",
+    ..NORMS_AROUND
+});
 pub static MUSE_GLIMMER: GgufNames =
     GgufNames::of(Names { attention: AttentionNames { gate: "attn_gate", ..NORMS_AROUND.attention }, ..NORMS_AROUND });
 pub static GLM4: GgufNames = GgufNames::of(Names { mlp: FUSED_MLP, ..NORMS_AROUND });

@@ -1,7 +1,8 @@
 //! Which decoders can be computed?
 
 use super::{
-    DecoderSpec, FeedForward, MlpForm, Norm, NormKind, NormWeight, QkNorm, Recurrent, SelfAttention, Sublayer,
+    DecoderSpec, FeedForward, KvSource, LayerInputs, MlpForm, Norm, NormKind, NormWeight, QkNorm, Recurrent,
+    SelfAttention, Sublayer,
 };
 use crate::fields::{POSITIVE, is_positive};
 use base::error::{Error, Result};
@@ -18,7 +19,7 @@ impl DecoderSpec {
     ///
     /// # Panics
     ///
-    /// If there is no layer, a layer adds nothing, an index leads nowhere, a router cannot choose, experts have no gate or one with a factor, layers with heads of different sizes share a rope, a norm of embeddings has weights, or
+    /// If there is no layer, a layer adds nothing, an index leads nowhere, attention reads keys and values of other heads, a router cannot choose, experts have no gate or one with a factor, layers with heads of different sizes share a rope, a norm of embeddings has weights, or
     /// several branches have other norms than one before them: only a wrong family can cause it.
     pub fn check(&self) -> Result<()> {
         assert!(!self.layers.is_empty(), "a decoder has layers");
@@ -34,6 +35,7 @@ impl DecoderSpec {
             // A table of cosines and sines is made for heads of one size.
             assert!(rope.is_none_or(|rope| rope < self.ropes.len() && self.rope_head_dim(rope) == head_dim));
         }
+        self.check_shared();
         self.recurrent_layers().try_for_each(Recurrent::check)?;
         assert!(self.feed_forwards().filter_map(FeedForward::experts).all(|experts| {
             experts.router.is_valid() && matches!(experts.expert.form, MlpForm::Gated { gate_scale: 1.0, .. })
@@ -53,6 +55,21 @@ impl DecoderSpec {
         self.refuse_what_no_op_computes()
     }
 
+    /// Asserts that what layers share is there.
+    fn check_shared(&self) {
+        let attentions: Vec<&SelfAttention> = self.attentions().collect();
+        assert!(attentions.iter().enumerate().all(|(index, attention)| match attention.kv_source {
+            KvSource::Own => true,
+            KvSource::Attention(of) => {
+                let heads = |of: &SelfAttention| (of.kv_heads, of.head_dim, of.scores.window);
+                of < index && attentions[of].kv_source == KvSource::Own && heads(attentions[of]) == heads(attention)
+            }
+        }));
+        let width = self.layer_inputs.map(|inputs| inputs.width);
+        let mut layer_inputs = self.feed_forwards().filter_map(FeedForward::layer_input);
+        assert!(layer_inputs.all(|input| Some(input.width) == width));
+    }
+
     /// Refuses numbers that are not above 0 or not finite in single precision. Families read them as such, but compute with them.
     fn check_numbers(&self) -> Result<()> {
         let positive = |setting, number: f32| match is_positive(number.into()) {
@@ -64,6 +81,10 @@ impl DecoderSpec {
         positive("the scale of logits", self.head.scale)?;
         self.head.softcap.map_or(Ok(()), |cap| positive("final_logit_softcapping", cap))?;
         self.embedding_norm.iter().chain([&self.final_norm]).try_for_each(norm)?;
+        if let Some(LayerInputs { table_scale, norm: of_inputs, .. }) = &self.layer_inputs {
+            positive("the scale of embeddings", *table_scale)?;
+            norm(of_inputs)?;
+        }
         for Sublayer { norms, branches } in self.sublayers() {
             norms.before.iter().chain(&norms.after).try_for_each(norm)?;
             branches.iter().try_for_each(|branch| positive("the scale of residuals", branch.scale))?;

@@ -9,6 +9,17 @@ pub enum FeedForward {
     Dense(Mlp),
     /// Several, of which a router chooses some for each token.
     Experts(Experts),
+    /// What the layer gets besides the stream.
+    LayerInput(LayerInput),
+}
+
+/// `back(activation(gate(x)) * input)`, where `input` is that of the layer among [`LayerInputs`](super::LayerInputs).
+#[derive(Clone, Debug, PartialEq)]
+pub struct LayerInput {
+    /// Numbers of the input.
+    pub width: usize,
+    /// Of the gate.
+    pub activation: Activation,
 }
 
 /// A mixture of experts: see [`route`](compute::ops::route) and [`combine`](compute::ops::combine).
@@ -82,28 +93,39 @@ impl FeedForward {
         match self {
             FeedForward::Dense(mlp) => Some(mlp),
             FeedForward::Experts(experts) => experts.shared.as_ref().map(|shared| &shared.mlp),
+            FeedForward::LayerInput(_) => None,
         }
     }
 
     /// The mixture of experts, if that is what it is.
     pub fn experts(&self) -> Option<&Experts> {
         match self {
-            FeedForward::Dense(_) => None,
+            FeedForward::Dense(_) | FeedForward::LayerInput(_) => None,
             FeedForward::Experts(experts) => Some(experts),
+        }
+    }
+
+    /// What it does with the input of its layer, if that is what it is.
+    pub fn layer_input(&self) -> Option<&LayerInput> {
+        match self {
+            FeedForward::Dense(_) | FeedForward::Experts(_) => None,
+            FeedForward::LayerInput(input) => Some(input),
         }
     }
 
     /// Outputs of the gate of its narrowest MLP.
     pub fn width(&self) -> usize {
         let of_experts = self.experts().map(|experts| experts.expert.width);
-        self.dense().map(|mlp| mlp.width).into_iter().chain(of_experts).min().unwrap_or(0)
+        let of_input = self.layer_input().map(|input| input.width);
+        self.dense().map(|mlp| mlp.width).into_iter().chain(of_experts).chain(of_input).min().unwrap_or(0)
     }
 
     /// Rows of as many numbers as the stream has that are read for a token.
     pub(super) fn rows(&self) -> usize {
         let of_mlp = |mlp: &Mlp| mlp.width * (mlp.form.projections() + 1);
         let of_experts = |experts: &Experts| experts.router.experts + experts.router.chosen * of_mlp(&experts.expert);
-        self.dense().map_or(0, of_mlp) + self.experts().map_or(0, of_experts)
+        let of_input = self.layer_input().map_or(0, |input| 2 * input.width);
+        self.dense().map_or(0, of_mlp) + self.experts().map_or(0, of_experts) + of_input
     }
 }
 
