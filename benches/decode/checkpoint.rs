@@ -33,6 +33,11 @@ enum Kind {
     Llama,
     Gemma3,
     Phi3,
+    /// With as many experts, of which some compute a token; `intermediate` is the width of one.
+    Qwen3Moe {
+        experts: usize,
+        chosen: usize,
+    },
     /// With as many key heads of the delta rule as that, of 128 numbers, and value heads.
     Qwen3_5 {
         keys: usize,
@@ -40,7 +45,7 @@ enum Kind {
     },
 }
 
-const SHAPES: [Shape; 10] = [
+const SHAPES: [Shape; 11] = [
     Shape {
         name: "qwen3-0.6b",
         kind: Kind::Qwen3,
@@ -74,6 +79,18 @@ const SHAPES: [Shape; 10] = [
         kv_heads: 8,
         head_dim: 128,
         intermediate: 25600,
+        vocab: 151936,
+        is_tied: false,
+    },
+    Shape {
+        name: "qwen3-30b-a3b",
+        kind: Kind::Qwen3Moe { experts: 128, chosen: 8 },
+        layers: 48,
+        hidden: 2048,
+        heads: 32,
+        kv_heads: 4,
+        head_dim: 128,
+        intermediate: 768,
         vocab: 151936,
         is_tied: false,
     },
@@ -212,6 +229,10 @@ impl Shape {
                 "linear_num_value_heads": values, "full_attention_interval": 4,
                 "rope_parameters": {"rope_type": "default", "rope_theta": 1e7, "partial_rotary_factor": 0.25}
             }),
+            Kind::Qwen3Moe { experts, chosen } => json!({
+                "architectures": ["Qwen3MoeForCausalLM"], "rope_theta": 1e6, "hidden_act": "silu", "num_experts": experts,
+                "num_experts_per_tok": chosen, "moe_intermediate_size": self.intermediate, "norm_topk_prob": true
+            }),
             Kind::Phi3 => json!({
                 "architectures": ["Phi3ForCausalLM"], "rope_theta": 1e4, "hidden_act": "silu",
                 "partial_rotary_factor": 0.75
@@ -225,11 +246,7 @@ impl Shape {
     fn tensors(&self) -> Vec<(String, Vec<usize>)> {
         let (wide, narrow) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
         let (hidden, width, head) = (self.hidden, self.intermediate, self.head_dim);
-        let mut parts = vec![
-            ("input_layernorm", vec![hidden]),
-            ("post_attention_layernorm", vec![hidden]),
-            ("mlp.down_proj", vec![hidden, width]),
-        ];
+        let mut parts = vec![("input_layernorm", vec![hidden]), ("post_attention_layernorm", vec![hidden])];
         let mut attention = vec![("self_attn.o_proj", vec![hidden, wide])];
         let queries = if matches!(self.kind, Kind::Qwen3_5 { .. }) { 2 * wide } else { wide };
         attention.extend(match self.kind {
@@ -240,9 +257,11 @@ impl Shape {
                 ("self_attn.v_proj", vec![narrow, hidden]),
             ],
         });
+        let (into, back) = (vec![width, hidden], vec![hidden, width]);
         parts.extend(match self.kind {
-            Kind::Phi3 => vec![("mlp.gate_up_proj", vec![2 * width, hidden])],
-            _ => vec![("mlp.gate_proj", vec![width, hidden]), ("mlp.up_proj", vec![width, hidden])],
+            Kind::Phi3 => vec![("mlp.down_proj", back), ("mlp.gate_up_proj", vec![2 * width, hidden])],
+            Kind::Qwen3Moe { experts, .. } => vec![("mlp.gate", vec![experts, hidden])],
+            _ => vec![("mlp.down_proj", back), ("mlp.gate_proj", into.clone()), ("mlp.up_proj", into)],
         });
         if !matches!(self.kind, Kind::Llama | Kind::Phi3) {
             attention.extend([("self_attn.q_norm", vec![head]), ("self_attn.k_norm", vec![head])]);
@@ -272,6 +291,13 @@ impl Shape {
                 // What is no layer of its own has no such ending.
                 let ending = if part.ends_with("A_log") || part.ends_with("dt_bias") { "" } else { ".weight" };
                 tensors.push((format!("model.layers.{layer}.{part}{ending}"), shape.clone()));
+            }
+            let experts = if let Kind::Qwen3Moe { experts, .. } = self.kind { experts } else { 0 };
+            for expert in 0..experts {
+                for (part, shape) in [("gate", [width, hidden]), ("up", [width, hidden]), ("down", [hidden, width])] {
+                    let name = format!("model.layers.{layer}.mlp.experts.{expert}.{part}_proj.weight");
+                    tensors.push((name, shape.to_vec()));
+                }
             }
         }
         tensors.push(("model.norm.weight".to_owned(), vec![hidden]));

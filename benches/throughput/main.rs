@@ -4,7 +4,7 @@
 //! cargo bench --bench throughput -- [shape] [folder] [graphs|eager|invariant|gathered|int8|prefill|shared-prefix] [max_batched_tokens] [ranks ...]
 //! ```
 //!
-//! Shapes are qwen3-0.6b, qwen3-8b, qwen3-32b, qwen3.5-0.8b, qwen3.5-9b, llama3-8b, llama3-70b, gemma3-4b and phi4-mini. `folder` receives a random bf16 checkpoint
+//! Shapes are qwen3-0.6b, qwen3-8b, qwen3-32b, qwen3-30b-a3b, qwen3.5-0.8b, qwen3.5-9b, llama3-8b, llama3-70b, gemma3-4b and phi4-mini. `folder` receives a random bf16 checkpoint
 //! of the shape, 1.2 GB for qwen3-0.6b, 16.4 GB for qwen3-8b, 65.5 GB for qwen3-32b and 141 GB for llama3-70b, unless it holds one
 //! already. `int8` keeps keys and values in int8. `gathered` divides projections by outputs where ranks would divide sums. `prefill`
 //! measures prompts alone, long ones too. `shared-prefix` measures 256 requests of 2,048 common and 64 own tokens, with keys that are

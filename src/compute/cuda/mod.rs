@@ -64,6 +64,7 @@ mod plan;
 mod process_logits;
 mod product;
 mod ranks;
+mod recurrent;
 mod reduce_add_norm;
 mod rope_and_attention;
 mod rope_and_cache;
@@ -149,7 +150,8 @@ pub struct Cuda {
 /// Kernels that serve every model of one number type.
 struct Kernels {
     copy_blocks: copy_blocks::Kernels,
-    recurrent: RecurrentKernels,
+    /// Loaded with the first states.
+    recurrent: Option<Box<recurrent::Kernels>>,
     /// Loaded with the first routes.
     experts: OnceLock<Box<experts::Kernels>>,
     embedding: embedding::Kernels,
@@ -170,31 +172,8 @@ struct Kernels {
     reduce_add_norm: reduce_add_norm::Kernels,
 }
 
-/// Kernels that only models with recurrent layers need: loaded when states are made.
-type RecurrentKernels = Option<Box<Recurrent>>;
-
-struct Recurrent {
-    copy_states: copy_states::Kernels,
-    causal_conv: causal_conv::Kernels,
-    gated_delta: gated_delta::Kernels,
-    gated_norm: gated_norm::Kernels,
-    selective_scan: selective_scan::Kernels,
-}
-
-impl Recurrent {
-    fn new(device: &Device) -> Result<Recurrent> {
-        Ok(Recurrent {
-            copy_states: copy_states::Kernels::new(device)?,
-            causal_conv: causal_conv::Kernels::new(device)?,
-            gated_delta: gated_delta::Kernels::new(device)?,
-            gated_norm: gated_norm::Kernels::new(device)?,
-            selective_scan: selective_scan::Kernels::new(device)?,
-        })
-    }
-}
-
 impl Kernels {
-    fn recurrent(&self) -> &Recurrent {
+    fn recurrent(&self) -> &recurrent::Kernels {
         self.recurrent.as_ref().expect("a model with states has loaded them")
     }
 
@@ -205,7 +184,7 @@ impl Kernels {
     fn new(device: &Device) -> Result<Kernels> {
         Ok(Kernels {
             copy_blocks: copy_blocks::Kernels::new(device)?,
-            recurrent: RecurrentKernels::default(),
+            recurrent: None,
             experts: OnceLock::new(),
             embedding: embedding::Kernels::new(device)?,
             norm: norm::Kernels::new(device)?,
@@ -372,7 +351,7 @@ impl Backend for Cuda {
 
     fn states(&mut self, shape: &StateShape) -> Result<States> {
         if shape.slots > 0 && self.kernels.recurrent.is_none() {
-            self.kernels.recurrent = Some(Box::new(Recurrent::new(&self.device)?));
+            self.kernels.recurrent = Some(Box::new(recurrent::Kernels::new(&self.device)?));
         }
         States::new(&self.device.context, shape)
     }
