@@ -125,7 +125,13 @@ struct Passes {
 impl Passes {
     fn new(cpu: &mut Cpu, rows: usize, new: usize, context: usize) -> Passes {
         let width = context.div_ceil(SHAPE.block_size);
-        let limits = BatchLimits { tokens: rows * new, rows, model_len: context, block_size: SHAPE.block_size };
+        let limits = BatchLimits {
+            tokens: rows * new,
+            rows,
+            model_len: context,
+            block_size: SHAPE.block_size,
+            ..BatchLimits::NONE
+        };
         let mut cache: KvCache = cpu.kv_cache(&SHAPE.layers(LAYERS), rows * width).unwrap();
         for layer in 0..LAYERS {
             for (i, number) in cache.layer_mut::<half::bf16>(layer).iter_mut().enumerate() {

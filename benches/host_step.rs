@@ -54,7 +54,7 @@ impl Runner for IdleRunner {
 }
 
 fn engine(rows: usize) -> Engine {
-    let limits = BatchLimits { tokens: 8192, rows, model_len: 40960, block_size: 16 };
+    let limits = BatchLimits { tokens: 8192, rows, model_len: 40960, block_size: 16, ..BatchLimits::NONE };
     let info = ModelInfo {
         states: StateInfo::default(),
         num_ranks: 1,
@@ -74,6 +74,7 @@ fn engine(rows: usize) -> Engine {
         limits,
         kv_layout: KvShape { kv_heads: 1, head_dim: 1, block_size: 16, format: KvFormat::Plain(DType::F32) }.layers(1),
         window: None,
+        windowed: None,
         fingerprint: 0,
         parts: [(None, 0); 4],
     };

@@ -72,7 +72,7 @@ struct Layers {
 impl Layers {
     fn new(threads: usize, isa: Isa, tokens: usize) -> Layers {
         let mut cpu = Cpu::new(threads, isa);
-        let limits = BatchLimits { tokens, rows: 1, model_len: tokens, block_size: KV.block_size };
+        let limits = BatchLimits { tokens, rows: 1, model_len: tokens, block_size: KV.block_size, ..BatchLimits::NONE };
         let mut device_batch = cpu.device_batch(&limits).unwrap();
         cpu.upload(&mut device_batch, &batch(&limits)).unwrap();
         let weights = (0..LAYERS).map(|layer| {

@@ -26,7 +26,7 @@ const CASES: &[(&str, Sampling)] = &[
 
 fn main() {
     println!("isa,logits,sampling,us_a_row");
-    let limits = BatchLimits { tokens: ROWS, rows: ROWS, model_len: 1, block_size: 1 };
+    let limits = BatchLimits { tokens: ROWS, rows: ROWS, model_len: 1, block_size: 1, ..BatchLimits::NONE };
     for isa in Isa::available() {
         let mut cpu = Cpu::new(1, *isa);
         for (logits_name, spread) in [("peaked", 4.0), ("flat", 0.5)] {

@@ -16,6 +16,7 @@ struct GatedNormParams {
     int weight_len;       // of one head or of all
     int is_gate_first;    // whether the gate comes before the norm
     float eps;
+    float gate_scale;
 };
 
 __device__ inline float silu(float v) { return v / (1.0f + __expf(-v)); }
@@ -32,12 +33,12 @@ __device__ void gated_norm(const GatedNormParams<T>& p) {
     const float* const weight = p.weight + (p.weight_len == p.head_dim ? 0 : head * p.head_dim);
     float squares = 0.0f;
     for (int i = lane; i < p.head_dim; i += 32) {
-        const float v = p.is_gate_first ? widen(x[i]) * silu(widen(gate[i])) : widen(x[i]);
+        const float v = p.is_gate_first ? widen(x[i]) * silu(p.gate_scale * widen(gate[i])) : widen(x[i]);
         squares = fmaf(v, v, squares);
     }
     const float scale = rsqrtf(warp_sum(squares) / p.head_dim + p.eps);
     for (int i = lane; i < p.head_dim; i += 32) {
-        x[i] = narrow<T>(widen(x[i]) * scale * weight[i] * silu(widen(gate[i])));
+        x[i] = narrow<T>(widen(x[i]) * scale * weight[i] * silu(p.gate_scale * widen(gate[i])));
     }
 }
 

@@ -27,6 +27,7 @@ struct SelectiveScanParams {
     int heads;
     int groups;
     int head_dim;
+    float step_scale;
 };
 
 // What a lane loads of a token, as it is stored: several tokens are on their way.
@@ -121,7 +122,7 @@ __device__ void selective_scan(const SelectiveScanParams<T>& p) {
                 reinterpret_cast<float*>(cs[token & 1])[lane * PER + i] = c[i];
             }
         }
-        const float raw = widen(v.step) + bias;
+        const float raw = fmaf(widen(v.step), p.step_scale, bias);
         const float step = raw > 20.0f ? raw : log1pf(__expf(raw));
         return ScanStep{widen(v.x), step, __expf(-rate * step), v.saved};
     };

@@ -7,12 +7,22 @@
 struct UploadParams {
     uint4* to;
     const uint4* from;  // on the host
-    int count;          // of 16 bytes each
+    int count;          // of 16 bytes each, from the beginning
+    int behind;         // where parts besides begin
+    int stride;         // from one part to the next
+    int behind_count;   // in a part
+    int parts;
 };
 
 // Grid [any number], block [256]. Neither waits nor lets the next kernel begin early: a pass begins when its batch is there.
 extern "C" __global__ void nvllm_k_upload(const __grid_constant__ UploadParams p) {
-    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < p.count; i += gridDim.x * blockDim.x) {
-        p.to[i] = __ldcv(p.from + i);
+    const int all = p.count + p.parts * p.behind_count;
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < all; i += gridDim.x * blockDim.x) {
+        int at = i;
+        if (i >= p.count) {
+            const int part = (i - p.count) / p.behind_count;
+            at = p.behind + part * p.stride + (i - p.count) % p.behind_count;
+        }
+        p.to[at] = __ldcv(p.from + at);
     }
 }

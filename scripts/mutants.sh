@@ -78,9 +78,19 @@ all_mutants() {
     mutant delta_tiled_as_grouped src/model/gguf/families.rs gguf \
         'value_order: ValueOrder::Tiled' 'value_order: ValueOrder::Grouped'
     mutant scan_gate_after_the_norm src/model/recurrent/state_space.rs golden \
-        'order: GateOrder::BeforeNorm' 'order: GateOrder::AfterNorm'
+        '*order, *eps)' 'compute::GateOrder::AfterNorm, *eps)'
     mutant scan_norm_over_all_groups src/model/recurrent/state_space.rs golden \
-        'head_dim: heads.head_width() / heads.groups' 'head_dim: heads.head_width()'
+        'heads.head_width() / heads.groups, *order' 'heads.head_width(), *order'
+    mutant scan_steps_not_scaled src/model/recurrent/state_space.rs golden \
+        'step_scale: self.scales.step' 'step_scale: self.scales.step.max(1.0)'
+    mutant scan_gates_not_scaled src/model/recurrent/state_space.rs golden \
+        '(heads.width(), self.scales.gate)' '(heads.width(), self.scales.gate.max(1.0))'
+    mutant scan_b_and_c_scaled_alike src/model/recurrent/state_space.rs golden \
+        '(c, of_groups.len())' '(b, of_groups.len())'
+    mutant falcon_input_scaled_once src/model/families/falcon_h1.rs golden \
+        'scale * of_input * of_input * of_keys' 'scale * of_input * of_keys'
+    mutant falcon_values_not_scaled src/model/families/falcon_h1.rs golden \
+        'of_input * fields.factor("attention_out_multiplier")?' 'fields.factor("attention_out_multiplier")?'
     mutant scan_without_skip src/compute/cpu/selective_scan.rs ops_agree \
         'lanes.mul(lanes.splat(self.skip), x)' 'lanes.splat(0.0)'
     mutant short_conv_in_the_order_of_the_tensor src/model/recurrent/short_conv.rs golden \
@@ -177,6 +187,10 @@ all_mutants() {
         'exp(lanes, minus)' 'exp(lanes, lanes.mul(minus, lanes.splat(1.702)))'
     mutant gelu_without_its_cube src/compute/cpu/activate_mul.rs ops_agree \
         '-0.071_354_82' '-0.0'
+    mutant relu_not_squared src/compute/cpu/activate.rs ops_agree \
+        'lanes.mul(v, v)' 'v'
+    mutant activation_scaled_behind src/compute/cpu/activate.rs ops_agree \
+        'A::activate(lanes, lanes.mul(v, scale))' 'lanes.mul(A::activate(lanes, v), scale)'
     mutant sigmoid_of_the_negative src/compute/cpu/sigmoid_mul.rs ops_agree \
         'exp(lanes, minus)' 'exp(lanes, gate)'
     mutant gates_without_bias src/compute/cpu/gated_linear.rs ops_agree \

@@ -60,9 +60,17 @@ fn peak_of<T>(work: impl FnOnce() -> T) -> (T, isize) {
 }
 
 fn open(rows: usize, model_len: usize, max_queue: Option<usize>) -> Engine {
-    let limits = BatchLimits { tokens: 4096, rows, model_len, block_size: 16 };
-    let shape =
-        Shape { limits, blocks: 4 * model_len / 16, vocab: 24, stages: 1, depth: 1, window: None, states: None };
+    let limits = BatchLimits { tokens: 4096, rows, model_len, block_size: 16, ..BatchLimits::NONE };
+    let shape = Shape {
+        limits,
+        blocks: 4 * model_len / 16,
+        vocab: 24,
+        stages: 1,
+        depth: 1,
+        window: None,
+        states: None,
+        windowed: None,
+    };
     Engine::with_runner(load(shape), EngineLimits { max_queue, prefix_cache: PrefixCache::On, seed: 7 })
 }
 

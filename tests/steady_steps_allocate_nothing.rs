@@ -125,10 +125,10 @@ fn steady_steps_of_ranks(options: &EngineOptions) {
 
 /// With `depth` passes in flight, after `warm_up` steps.
 fn steady_steps(depth: usize, params: &SamplingParams, warm_up: usize) {
-    let limits = BatchLimits { tokens: 512, rows: 32, model_len: 1024, block_size: 16 };
+    let limits = BatchLimits { tokens: 512, rows: 32, model_len: 1024, block_size: 16, ..BatchLimits::NONE };
     let settings = EngineLimits { max_queue: None, prefix_cache: PrefixCache::On, seed: 1 };
     let mut engine = Engine::with_runner(
-        load(Shape { limits, blocks: 2048, vocab: 100, stages: 1, depth, window: None, states: None }),
+        load(Shape { limits, blocks: 2048, vocab: 100, stages: 1, depth, window: None, states: None, windowed: None }),
         settings,
     );
     for request in 0..40 {

@@ -27,8 +27,9 @@ use text::tokenizer::Tokenizer;
 const END: TokenId = 2045;
 
 fn open() -> Engine {
-    let limits = BatchLimits { tokens: 24, rows: 8, model_len: 256, block_size: 4 };
-    let shape = Shape { limits, blocks: 400, vocab: 2048, stages: 3, depth: 1, window: None, states: None };
+    let limits = BatchLimits { tokens: 24, rows: 8, model_len: 256, block_size: 4, ..BatchLimits::NONE };
+    let shape =
+        Shape { limits, blocks: 400, vocab: 2048, stages: 3, depth: 1, window: None, states: None, windowed: None };
     let tokenizer = Tokenizer::open(&Source::open(&crate::tree::root().join("models/demo")).unwrap()).unwrap().unwrap();
     let limits = EngineLimits { max_queue: None, prefix_cache: PrefixCache::On, seed: SEED };
     Engine::with_tokenizer(load(shape), limits, tokenizer)

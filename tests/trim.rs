@@ -23,8 +23,8 @@ const BLOCK_SIZE: usize = 4;
 const BLOCK_BYTES: u64 = 8 * BLOCK_SIZE as u64;
 
 fn shape(blocks: usize, depth: usize) -> Shape {
-    let limits = BatchLimits { tokens: 32, rows: 4, model_len: 64, block_size: BLOCK_SIZE };
-    Shape { limits, blocks, vocab: 24, stages: 2, depth, window: None, states: None }
+    let limits = BatchLimits { tokens: 32, rows: 4, model_len: 64, block_size: BLOCK_SIZE, ..BatchLimits::NONE };
+    Shape { limits, blocks, vocab: 24, stages: 2, depth, window: None, states: None, windowed: None }
 }
 
 const LIMITS: EngineLimits = EngineLimits { max_queue: None, prefix_cache: PrefixCache::On, seed: SEED };

@@ -141,8 +141,13 @@ impl Bench {
     }
 
     fn staged(&mut self, batch: &Batch) -> DeviceBatch {
-        let limits =
-            BatchLimits { tokens: batch.tokens(), rows: batch.rows(), model_len: batch.table_width, block_size: 1 };
+        let limits = BatchLimits {
+            tokens: batch.tokens(),
+            rows: batch.rows(),
+            model_len: batch.table_width,
+            block_size: 1,
+            ..BatchLimits::NONE
+        };
         let mut device_batch = self.cuda.device_batch(&limits).unwrap();
         self.cuda.upload(&mut device_batch, batch).unwrap();
         device_batch

@@ -299,13 +299,14 @@ mod tests {
             kv_cache_bytes: 0,
             num_kv_blocks: 4,
             gpu_bytes: 0,
-            limits: BatchLimits { tokens: 8, rows: 2, model_len: 16, block_size: 4 },
+            limits: BatchLimits { tokens: 8, rows: 2, model_len: 16, block_size: 4, ..BatchLimits::NONE },
             states: StateInfo::default(),
             num_ranks: 1,
             process: 0,
             kv_layout: KvShape { kv_heads: 1, head_dim: 1, block_size: 4, format: KvFormat::Plain(DType::F32) }
                 .layers(1),
             window: None,
+            windowed: None,
             fingerprint: 0,
             parts: [(None, 0); 4],
         };

@@ -124,7 +124,7 @@ pub struct nvllm_request_options {
     /// options of generation are ignored.
     pub pooling: u32,
     /// As num_logprobs, for the prompt. The output with the first token contains them, that of completion 0 if n is more
-    /// than 1. The whole prompt is then computed without the prefix cache, with at most max_num_seqs of its tokens per pass.
+    /// than 1. The whole prompt is then computed without the prefix cache, with at most max_num_seqs + 64 of its tokens per pass.
     /// Default 0.
     pub num_prompt_logprobs: u32,
     /// NVLLM_EARLY_STOPPING_*: when a beam search ends once it has as many results as beams. Default

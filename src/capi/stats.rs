@@ -41,7 +41,7 @@ pub struct nvllm_stats {
     /// Blocks of the KV cache.
     pub kv_blocks_total: u32,
     /// Blocks of the KV cache that sequences use or that are pinned. If every layer of the model has a sliding window, a sequence
-    /// releases the blocks before its window; if only some layers have one, it keeps all of its blocks.
+    /// releases the blocks before its window; if some layers have one, these have blocks of their own, and a sequence holds those of its last window.
     pub kv_blocks_used: u32,
     /// Log messages that were dropped because no call took them, in the whole process.
     pub log_messages_dropped: u64,
@@ -61,8 +61,8 @@ pub struct nvllm_stats {
     /// used since the engine opened or since nvllm_trim; a block counts whole. 0 in a process that follows another one.
     pub kv_cache_bytes_mapped: u64,
     /// Tokens that were found in the prefix cache and are computed all the same, because the model has recurrent layers and no checkpoint
-    /// of their state is behind these tokens: at most about state_checkpoint_interval each time a sequence starts to run. Not part of
-    /// prefix_cache_hits. 0 for other models.
+    /// of their state is behind these tokens: at most about state_checkpoint_interval each time a sequence starts to run. Or because some of its
+    /// layers have a sliding window, and the blocks of the window before were reused. Not part of prefix_cache_hits. 0 for other models.
     pub prefix_cache_recomputed: u64,
 }
 

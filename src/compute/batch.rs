@@ -48,6 +48,9 @@ pub struct Batch {
     /// Entries of a row in `block_tables`: as many as the longest row of this batch needs, so at most
     /// [`BatchLimits::table_width`].
     pub table_width: usize,
+    /// The blocks of layers whose window gives blocks back, for each table of [`KvGroups`](crate::KvGroups) after the first; in all of them `table_width` is the
+    /// same. `[BatchLimits::window_tables]`
+    pub window_tables: Vec<WindowTable>,
     /// New tokens after which a token is asked for, as ascending indices into the token arrays. `[samples]`
     pub sampled_tokens: Vec<u32>,
     /// How each of them is sampled. `[samples]`
@@ -71,6 +74,15 @@ pub struct Batch {
     pub state_saves: Vec<StateSlot>,
     /// States to copy before anything else, one after another.
     pub state_copies: Vec<StateCopy>,
+}
+
+/// Where the layers of one group with a sliding window store keys and values, and find those of the tokens before.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WindowTable {
+    /// As [`Batch::slots`]. `[tokens]`
+    pub slots: Vec<u32>,
+    /// As [`Batch::block_tables`]: entries before the window of a row repeat the first block that the row holds. `[rows, table_width]`
+    pub block_tables: Vec<BlockId>,
 }
 
 /// A recurrent state that becomes that of another slot.
@@ -268,9 +280,22 @@ pub struct BatchLimits {
     pub model_len: usize,
     /// Tokens of a KV block.
     pub block_size: usize,
+    /// Tokens that may be asked for besides one per row: those of prompts whose log-probabilities are wanted.
+    pub extra_samples: usize,
+    /// Block tables besides the first: see [`KvGroups`](crate::KvGroups).
+    pub window_tables: usize,
 }
 
 impl BatchLimits {
+    /// No work at all: what limits that name some fields have in the others.
+    pub const NONE: BatchLimits =
+        BatchLimits { tokens: 0, rows: 0, model_len: 0, block_size: 0, extra_samples: 0, window_tables: 0 };
+
+    /// Tokens that are asked for.
+    pub fn samples(&self) -> usize {
+        self.rows + self.extra_samples
+    }
+
     /// Blocks that the longest sequence needs.
     pub fn table_width(&self) -> usize {
         self.model_len.div_ceil(self.block_size)
@@ -305,12 +330,21 @@ impl Batch {
             context_lens: of(limits.rows)?,
             block_tables: room(limits.rows * limits.table_width(), "block tables", "max_num_seqs or max_model_len")?,
             table_width: limits.table_width(),
-            sampled_tokens: of(limits.rows)?,
-            sampling: of(limits.rows)?,
+            window_tables: {
+                let mut tables = of(limits.window_tables)?;
+                for _ in 0..limits.window_tables {
+                    let what = "max_num_seqs or max_model_len";
+                    let block_tables = room(limits.rows * limits.table_width(), "block tables", what)?;
+                    tables.push(WindowTable { slots: of(limits.tokens)?, block_tables });
+                }
+                tables
+            },
+            sampled_tokens: of(limits.samples())?,
+            sampling: of(limits.samples())?,
             adjustments: Vec::new(),
             masks: Vec::new(),
             pooled_tokens: of(limits.pooled_rows())?,
-            copies: of(limits.rows)?,
+            copies: of(limits.rows * (1 + limits.window_tables))?,
             state_sources: of(limits.rows)?,
             state_slots: of(limits.rows)?,
             state_saves: of(limits.tokens)?,
@@ -362,9 +396,34 @@ impl Batch {
         self.row_starts[row] as usize..self.row_starts[row + 1] as usize
     }
 
-    /// The block table of row `row`. `[table_width]`
+    /// The first block table of row `row`. `[table_width]`
     pub fn block_table(&self, row: usize) -> &[BlockId] {
-        &self.block_tables[row * self.table_width..(row + 1) * self.table_width]
+        self.block_table_of(0, row)
+    }
+
+    /// Block table `table` of row `row`. `[table_width]`
+    ///
+    /// # Panics
+    ///
+    /// If the batch has no such table.
+    pub fn block_table_of(&self, table: usize, row: usize) -> &[BlockId] {
+        let tables = match table {
+            0 => &self.block_tables,
+            _ => &self.window_tables[table - 1].block_tables,
+        };
+        &tables[row * self.table_width..(row + 1) * self.table_width]
+    }
+
+    /// Where the key and value of each new token are stored in layers of block table `table`. `[tokens]`
+    ///
+    /// # Panics
+    ///
+    /// If the batch has no such table.
+    pub fn slots_of(&self, table: usize) -> &[u32] {
+        match table {
+            0 => &self.slots,
+            _ => &self.window_tables[table - 1].slots,
+        }
     }
 
     /// Forgets all rows and keeps the memory.
@@ -377,6 +436,7 @@ impl Batch {
             context_lens,
             block_tables,
             table_width: _,
+            window_tables,
             sampled_tokens,
             sampling,
             adjustments,
@@ -394,6 +454,10 @@ impl Batch {
         row_starts.truncate(1);
         context_lens.clear();
         block_tables.clear();
+        for table in window_tables {
+            table.slots.clear();
+            table.block_tables.clear();
+        }
         sampled_tokens.clear();
         sampling.clear();
         adjustments.clear();
@@ -423,6 +487,11 @@ impl Clone for Batch {
         self.context_lens.clone_from(&source.context_lens);
         self.block_tables.clone_from(&source.block_tables);
         self.table_width = source.table_width;
+        self.window_tables.resize_with(source.window_tables.len(), WindowTable::default);
+        for (to, from) in self.window_tables.iter_mut().zip(&source.window_tables) {
+            to.slots.clone_from(&from.slots);
+            to.block_tables.clone_from(&from.block_tables);
+        }
         self.sampled_tokens.clone_from(&source.sampled_tokens);
         self.sampling.clone_from(&source.sampling);
         self.adjustments.clone_from(&source.adjustments);

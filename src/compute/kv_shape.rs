@@ -145,6 +145,115 @@ impl KvLayout {
     }
 }
 
+/// Where a layer of a model finds its keys and values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KvPlace {
+    /// Layer of the cache.
+    pub layer: usize,
+    /// Which [block table](crate::batch::Batch::block_table_of) of a row leads to its blocks.
+    pub table: usize,
+}
+
+impl From<usize> for KvPlace {
+    /// In a cache with one block table.
+    fn from(layer: usize) -> KvPlace {
+        KvPlace { layer, table: 0 }
+    }
+}
+
+/// Which layers of a model share a block table.
+///
+/// Layers of one group share one; groups share the layers of the cache. The first group attends to all tokens before, or is the only one. The others attend
+/// to a window and give back the blocks before it, so that a block holds some tokens in the layers of one group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KvGroups {
+    /// Where each layer that stores keys and values finds them, in the order of the model.
+    pub places: Vec<KvPlace>,
+    /// Layers of the cache.
+    pub layers: usize,
+    /// Groups after the first, and the tokens that a token attends to at most in their layers, itself included.
+    pub windowed: Option<Windowed>,
+}
+
+/// Groups of layers whose blocks before a window are given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Windowed {
+    /// How many groups, each with a block table of its own. At least one.
+    pub tables: usize,
+    /// Tokens that a token attends to at most, itself included.
+    pub window: usize,
+}
+
+impl Windowed {
+    /// Blocks of `block_size` tokens that a sequence holds at most per table between passes of `new` tokens.
+    pub fn blocks(&self, new: usize, block_size: usize) -> usize {
+        (self.window + new).div_ceil(block_size) + 1
+    }
+
+    /// The first block that the token after `blocks` full blocks of `block_size` tokens attends to.
+    pub fn first_before(&self, blocks: usize, block_size: usize) -> usize {
+        let first = (blocks.saturating_mul(block_size).saturating_add(1)).saturating_sub(self.window) / block_size;
+        first.min(blocks.saturating_sub(1))
+    }
+
+    /// The first block that is kept of a prefix of `blocks` full blocks, for it to be continued: the last token of a prompt is always computed, so that one
+    /// that ends with a block continues the blocks before its last.
+    pub fn first_kept(&self, blocks: usize, block_size: usize) -> usize {
+        self.first_before(blocks.saturating_sub(1), block_size)
+    }
+}
+
+/// Block tables of a model at most: more would take longer to write than their memory is worth.
+const TABLES_MAX: usize = 32;
+/// The most memory that grouped layers may take for a sequence within the window, as a multiple of what one table takes.
+const PADDING_MAX: f32 = 1.2;
+/// The least memory that groups must save for the longest sequence, as a part of what one table takes.
+const SAVING_MIN: f32 = 0.1;
+
+impl KvGroups {
+    /// One group of all layers.
+    pub fn one(layers: usize) -> KvGroups {
+        KvGroups { places: (0..layers).map(KvPlace::from).collect(), layers, windowed: None }
+    }
+
+    /// Groups of layers, of which each stores `heads` and has a `window` or none, for sequences of up to `model_len` tokens.
+    ///
+    /// There are several groups where some layers have a window and some have none, all heads are alike, and it saves memory. The first group has the layers without
+    /// a window; the others have as many layers each, but for the last one.
+    pub fn new(heads: &[KvHeads], windows: &[Option<usize>], model_len: usize) -> KvGroups {
+        let one = KvGroups::one(heads.len());
+        let full = windows.iter().filter(|window| window.is_none()).count();
+        let narrow = windows.len() - full;
+        let Some(window) = windows.iter().flatten().copied().max().filter(|_| full > 0) else { return one };
+        let tables = narrow.div_ceil(full);
+        let padding = (full * (1 + tables)) as f32 / windows.len() as f32;
+        let needed = full * (model_len + tables * window.min(model_len));
+        let saved = 1.0 - needed as f32 / (windows.len() * model_len) as f32;
+        let is_uniform = heads.windows(2).all(|pair| pair[0] == pair[1]);
+        if !is_uniform || tables >= TABLES_MAX || padding > PADDING_MAX || saved < SAVING_MIN {
+            return one;
+        }
+        let (mut wide, mut narrow) = (0.., 0..);
+        let place = |window: &Option<usize>| match window {
+            None => KvPlace { layer: wide.next().expect("endless"), table: 0 },
+            Some(_) => {
+                let index = narrow.next().expect("endless");
+                KvPlace { layer: index % full, table: 1 + index / full }
+            }
+        };
+        KvGroups {
+            places: windows.iter().map(place).collect(),
+            layers: full,
+            windowed: Some(Windowed { tables, window }),
+        }
+    }
+
+    /// Block tables after the first.
+    pub fn window_tables(&self) -> usize {
+        self.windowed.map_or(0, |windowed| windowed.tables)
+    }
+}
+
 /// The shape of one layer of a KV cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KvShape {
@@ -250,6 +359,41 @@ mod tests {
         let shape = KvShape { kv_heads: 8, head_dim: 128, block_size: 16, format: KvFormat::Int8 };
         assert_eq!(shape.layers(28).token_bytes(), 28 * 8 * 2 * 130);
         assert_eq!(KvShape { format: DType::Bf16.into(), ..shape }.layers(28).token_bytes(), 28 * 8 * 2 * 256);
+    }
+
+    #[test]
+    fn layers_with_a_window_form_groups_as_large_as_that_of_the_others() {
+        let heads = [KvHeads { kv_heads: 2, head_dim: 8 }; 7];
+        let windows: Vec<_> = [4, 4, 0, 4, 4, 0, 4].map(|window| (window > 0).then_some(window)).into();
+        let groups = KvGroups::new(&heads, &windows, 100);
+        assert_eq!((groups.layers, groups.windowed), (2, Some(Windowed { tables: 3, window: 4 })));
+        let places: Vec<_> = groups.places.iter().map(|place| (place.table, place.layer)).collect();
+        assert_eq!(places, [(1, 0), (1, 1), (0, 0), (2, 0), (2, 1), (0, 1), (3, 0)]);
+        let one = KvGroups::one(7);
+        assert_eq!(KvGroups::new(&heads, &windows, 4), one, "the window is never left");
+        assert_eq!(KvGroups::new(&heads, &[None; 7], 100), one);
+        assert_eq!(KvGroups::new(&heads, &[Some(4); 7], 100), one, "all blocks before the window are given back");
+        let mut differ = heads;
+        differ[3].kv_heads = 1;
+        assert_eq!(KvGroups::new(&differ, &windows, 100), one);
+        // 6 layers and one: a group of one layer would be padded to six.
+        let mostly: Vec<_> = (0..7).map(|layer| (layer == 0).then_some(4)).collect();
+        assert_eq!(KvGroups::new(&heads, &mostly, 100), one);
+    }
+
+    #[test]
+    fn groups_of_published_models_save_what_their_windows_leave() {
+        // Bytes of 32,768 tokens with groups and without, for a step of one token and blocks of 16.
+        let share = |layers: usize, full: fn(usize) -> bool, window: usize| {
+            let windows: Vec<_> = (0..layers).map(|layer| (!full(layer)).then_some(window)).collect();
+            let groups = KvGroups::new(&vec![KvHeads { kv_heads: 8, head_dim: 128 }; layers], &windows, 32_768);
+            let windowed = groups.windowed.expect("groups");
+            let blocks = 32_768 / 16 + windowed.tables * windowed.blocks(1, 16);
+            (groups.layers * blocks) as f32 / (layers * 32_768 / 16) as f32
+        };
+        let of_gemma3 = share(62, |layer| layer % 6 == 5, 1024);
+        let of_gpt_oss = share(24, |layer| layer % 2 == 1, 128);
+        assert!(of_gemma3 < 0.25 && of_gpt_oss < 0.52, "{of_gemma3} {of_gpt_oss}");
     }
 
     #[test]

@@ -30,7 +30,7 @@ mod part;
 mod qk_norm_rope;
 pub mod recurrent;
 
-pub use activation::Activation;
+pub use activation::{Activated, Activation, Curve};
 pub use attention_spec::{AttentionSpec, HeadRows};
 pub use device::{Defaults, DeviceMemory};
 pub use experts::{
@@ -38,7 +38,7 @@ pub use experts::{
 };
 pub use host_matrix::HostMatrix;
 pub use host_vector::HostVector;
-pub use kv_shape::{KvCacheDtype, KvFormat, KvHeads, KvLayout, KvShape};
+pub use kv_shape::{KvCacheDtype, KvFormat, KvGroups, KvHeads, KvLayout, KvPlace, KvShape, Windowed};
 pub use layer_input::LayerInput;
 pub use norm::{AddNorm, NextNorm, NormKind, NormWeights};
 pub use part::Part;
@@ -136,6 +136,12 @@ pub trait Backend: Send {
 
     /// A tensor that holds up to `capacity` rows of `cols` numbers.
     fn tensor(&self, capacity: usize, cols: usize) -> Result<Tensor<Self::Storage>>;
+    /// Takes the numbers of a tensor's rows as rows of `cols` numbers.
+    ///
+    /// # Panics
+    ///
+    /// If they are no whole number of such rows, or the device pads rows of either length.
+    fn reshape(tensor: &mut Tensor<Self::Storage>, cols: usize);
     /// Weights stacked along their rows: `parts` share the number of columns, and each has its own coding. Not copied where the
     /// device can read the file's bytes.
     fn matrix(&self, parts: &[HostMatrix]) -> Result<Self::Matrix>;
@@ -326,7 +332,7 @@ pub trait Backend: Send {
         qkv: &mut Tensor<Self::Storage>,
         transform: QkNormRope<Self::Vector, Tensor<Self::Storage>>,
         cache: &mut Self::KvCache,
-        layer: usize,
+        place: KvPlace,
         device_batch: &Self::DeviceBatch,
     );
     /// See [`ops::attention`](crate::ops::attention).
@@ -336,7 +342,7 @@ pub trait Backend: Send {
         out: &mut Tensor<Self::Storage>,
         qkv: &Tensor<Self::Storage>,
         cache: &Self::KvCache,
-        layer: usize,
+        place: KvPlace,
         device_batch: &Self::DeviceBatch,
     );
     /// See [`ops::rope_and_attention`](crate::ops::rope_and_attention).
@@ -346,9 +352,11 @@ pub trait Backend: Send {
         heads: HeadRows<Tensor<Self::Storage>>,
         transform: QkNormRope<Self::Vector, Tensor<Self::Storage>>,
         cache: &mut Self::KvCache,
-        layer: usize,
+        place: KvPlace,
         device_batch: &Self::DeviceBatch,
     );
+    /// See [`ops::activate`](crate::ops::activate).
+    fn activate(&mut self, out: &mut Tensor<Self::Storage>, activated: Activated<Tensor<Self::Storage>>);
     /// See [`ops::activate_mul`](crate::ops::activate_mul).
     fn activate_mul(
         &mut self,
@@ -467,5 +475,16 @@ impl<S> Tensor<S> {
     pub fn set_rows(&mut self, rows: usize) {
         assert!(rows <= self.capacity, "{rows} rows in a tensor made for {}", self.capacity);
         self.rows = rows;
+    }
+
+    /// Takes the numbers of its rows as rows of `cols` numbers.
+    ///
+    /// # Panics
+    ///
+    /// If the rows are no whole number of them.
+    pub(crate) fn divide(&mut self, cols: usize) {
+        assert!((self.rows * self.cols).is_multiple_of(cols) && (self.capacity * self.cols).is_multiple_of(cols));
+        (self.rows, self.capacity) = (self.rows * self.cols / cols, self.capacity * self.cols / cols);
+        self.cols = cols;
     }
 }

@@ -163,6 +163,8 @@ pub struct ScanInputs<'a, T, V> {
     pub steps: &'a T,
     /// Where they begin.
     pub first_step: usize,
+    /// Their factor.
+    pub step_scale: f32,
     /// `exp(A_log)`, then `dt_bias`, then `D`. `[3, heads]`
     pub rates: &'a V,
 }
@@ -187,6 +189,8 @@ pub struct HeadGate<'a, T, V> {
     pub gate: &'a T,
     /// Where they begin.
     pub first: usize,
+    /// Their factor.
+    pub scale: f32,
     /// Whether the gate comes before the norm.
     pub order: GateOrder,
     /// Numbers of a head.

@@ -15,17 +15,25 @@
 //! A model with recurrent state can continue a prefix only where the state after it was kept: a cached block may have a *checkpoint*, and
 //! what is shared ends with the last block that has one.
 //!
+//! A model whose layers form [groups](compute::KvGroups) has blocks of several tables. Those of the first table are found as above. A cached block may have
+//! *window blocks* that hang on it: one for each other table, with the same tokens. A prefix can be continued where those of the last tokens before its end,
+//! as many as a window has, are still there.
+//!
 //! Everything is sized when the manager is created; nothing allocates after that.
 
 mod state_slots;
+mod windows;
 
 use super::options::PrefixCache;
+use super::sequence::WindowBlocks;
 use base::TokenId;
 use base::error::{self, filled, room};
+use compute::Windowed;
 use compute::batch::{BlockId, NO_STATE, StateSlot};
 use state_slots::StateSlots;
 use std::cmp::Reverse;
 use std::hash::{BuildHasher, RandomState};
+pub use windows::WindowEntries;
 
 /// Stands for "no block" in the links, so that a link takes four bytes.
 const NONE: u32 = u32::MAX;
@@ -88,6 +96,9 @@ pub struct BlockManager {
     tokens: Vec<TokenId>,
     free: FreeQueue,
     states: StateSlots,
+    windowed: Option<Windowed>,
+    /// The blocks of the other tables that hang on each cached block, or [`NONE`]. `[blocks, tables]`
+    hanging: Vec<u32>,
     /// Free blocks without memory, in descending order.
     withdrawn: Vec<BlockId>,
     /// First cached block of each hash value. `[power of two]`
@@ -109,6 +120,8 @@ struct Block {
     cached: Option<CachedBlock>,
     /// The recurrent state after a cached block, or [`NO_STATE`].
     checkpoint: StateSlot,
+    /// The cached block that it hangs on as a window block, or [`NONE`].
+    hangs_on: u32,
 }
 
 /// How a cached block is found.
@@ -139,7 +152,8 @@ impl BlockManager {
             PrefixCache::Off => 0,
         };
         let (what, knob) = ("the table of KV blocks", "kv_cache_bytes");
-        let free = Block { references: 0, before: NONE, after: NONE, cached: None, checkpoint: NO_STATE };
+        let free =
+            Block { references: 0, before: NONE, after: NONE, cached: None, checkpoint: NO_STATE, hangs_on: NONE };
         let mut manager = BlockManager {
             block_size,
             cache,
@@ -147,6 +161,8 @@ impl BlockManager {
             tokens: filled(0, remembered * block_size, what, knob)?,
             free: FreeQueue { first: NONE, last: NONE, len: 0 },
             states: StateSlots::new(0, 0)?,
+            windowed: None,
+            hanging: Vec::new(),
             withdrawn: room(blocks, what, knob)?,
             buckets: filled(NONE, remembered.next_power_of_two(), what, knob)?,
             hasher: RandomState::new(),
@@ -259,11 +275,13 @@ impl BlockManager {
         tokens: &[TokenId],
         spare: usize,
         table: &mut Vec<BlockId>,
+        window: &mut WindowBlocks,
     ) -> Result<SharedPrefix, Lacking> {
         debug_assert!(table.is_empty(), "the sequence holds blocks already");
         let found = self.find_prefix(empty, &tokens[..tokens.len().saturating_sub(1)], table);
-        let shared = self.resumable(empty, found, table);
-        self.complete(tokens.len(), spare, table)?;
+        let shared = self.resumable(empty, found, table, |blocks| self.first_in_window(blocks));
+        window.find(table, self);
+        self.complete(tokens.len(), spare, table, window)?;
         if shared.state != NO_STATE {
             self.states.note_use(shared.state);
         }
@@ -288,19 +306,33 @@ impl BlockManager {
     }
 
     /// As [`find_prefix`](Self::find_prefix), the longest prefix that a sequence can continue: where the model keeps recurrent state, the one that ends
-    /// with a checkpoint.
-    pub fn find_resumable(&self, empty: PrefixId, tokens: &[TokenId], table: &mut Vec<BlockId>) -> SharedPrefix {
+    /// with a checkpoint, and where it has window tables, one behind which their blocks are there.
+    pub fn find_to_keep(&self, empty: PrefixId, tokens: &[TokenId], table: &mut Vec<BlockId>) -> SharedPrefix {
         let found = self.find_prefix(empty, tokens, table);
-        self.resumable(empty, found, table)
+        self.resumable(empty, found, table, |blocks| self.first_kept(blocks))
     }
 
-    /// The part of the prefix `found`, whose blocks `table` has, that a sequence can continue. `table` keeps its blocks.
-    fn resumable(&self, empty: PrefixId, found: SharedPrefix, table: &mut Vec<BlockId>) -> SharedPrefix {
-        if !self.keeps_states() {
+    /// The part of the prefix `found`, whose blocks `table` has, that a sequence can continue, given the `first` entry that it needs behind some blocks.
+    /// `table` keeps its blocks.
+    fn resumable(
+        &self,
+        empty: PrefixId,
+        found: SharedPrefix,
+        table: &mut Vec<BlockId>,
+        first: impl Fn(usize) -> usize,
+    ) -> SharedPrefix {
+        if !self.keeps_states() && self.windowed.is_none() {
             return found;
         }
-        let has_checkpoint = |&block: &BlockId| self.blocks[block as usize].checkpoint != NO_STATE;
-        let blocks = table.iter().rposition(has_checkpoint).map_or(0, |last| last + 1);
+        let has_state = |block: BlockId| !self.keeps_states() || self.blocks[block as usize].checkpoint != NO_STATE;
+        let (mut blocks, mut entries) = (0, 0);
+        for (before, &block) in table.iter().enumerate() {
+            entries = if self.hanging_on(block).is_empty() { 0 } else { entries + 1 };
+            let end = before + 1;
+            if has_state(block) && entries >= end - first(end) {
+                blocks = end;
+            }
+        }
         table.truncate(blocks);
         let Some(&last) = table.last() else { return SharedPrefix { blocks: 0, prefix: empty, state: NO_STATE } };
         let Block { cached, checkpoint, .. } = self.blocks[last as usize];
@@ -317,7 +349,9 @@ impl BlockManager {
     ) -> Result<SharedPrefix, Lacking> {
         debug_assert!(table.is_empty() && tokens.len().is_multiple_of(self.block_size));
         let shared = self.find_prefix(empty, tokens, table);
-        self.complete(tokens.len(), 0, table)?;
+        let wanted = tokens.len() / self.block_size;
+        let window = (wanted - self.first_kept(wanted)) * self.window_tables();
+        self.hold_or_clear(wanted, [window, 0], table, &mut WindowBlocks::default())?;
         Ok(shared)
     }
 
@@ -328,9 +362,10 @@ impl BlockManager {
         tokens: usize,
         spare: usize,
         table: &mut Vec<BlockId>,
+        window: &mut WindowBlocks,
     ) -> Result<SharedPrefix, Lacking> {
         debug_assert!(table.is_empty(), "the sequence holds blocks already");
-        self.complete(tokens, spare, table)?;
+        self.complete(tokens, spare, table, window)?;
         Ok(SharedPrefix { blocks: 0, prefix: empty, state: NO_STATE })
     }
 
@@ -341,36 +376,65 @@ impl BlockManager {
         &mut self,
         empty: PrefixId,
         tokens: &[TokenId],
-        held: &[BlockId],
+        (held, held_window): (&[BlockId], WindowEntries),
         spare: usize,
         table: &mut Vec<BlockId>,
+        window: &mut WindowBlocks,
     ) -> Result<SharedPrefix, Lacking> {
         if self.cache == PrefixCache::On {
             // They are cached, so the lookup finds them, and with them the prefix that they hold.
-            return self.try_allocate(empty, tokens, spare, table);
+            return self.try_allocate(empty, tokens, spare, table, window);
         }
         let shareable = match self.keeps_states() {
             // No state is kept of them.
             true => 0,
             false => tokens.len().saturating_sub(1) / self.block_size,
         };
-        table.extend_from_slice(&held[..held.len().min(shareable)]);
+        let shareable = held.len().min(shareable);
+        if self.windowed.is_none() || self.first_in_window(shareable) >= held_window.released {
+            table.extend_from_slice(&held[..shareable]);
+            window.share(held_window, shareable, self);
+        }
         let shared = SharedPrefix { blocks: table.len(), prefix: empty, state: NO_STATE };
-        self.complete(tokens.len(), spare, table)?;
+        self.complete(tokens.len(), spare, table, window)?;
         Ok(shared)
     }
 
     /// Holds the blocks in `table` once more, and adds free ones until it has room for `tokens`. Clears `table` instead where
     /// that would leave fewer than `spare` blocks free.
-    fn complete(&mut self, tokens: usize, spare: usize, table: &mut Vec<BlockId>) -> Result<(), Lacking> {
+    ///
+    /// The same for `window`, of whose blocks no more are taken: a pass takes those that it needs. But as many are free as the sequence may need at once.
+    fn complete(
+        &mut self,
+        tokens: usize,
+        spare: usize,
+        table: &mut Vec<BlockId>,
+        window: &mut WindowBlocks,
+    ) -> Result<(), Lacking> {
         let wanted = tokens.div_ceil(self.block_size);
-        let held_by_others = table.iter().filter(|&&block| self.blocks[block as usize].references > 0).count();
-        let lacking = Lacking { free_blocks: wanted - held_by_others };
+        let entries = window.held(self.window_tables()).len() / self.window_tables().max(1);
+        let to_come = (wanted - table.len()).min(self.window_entries_max().saturating_sub(entries));
+        self.hold_or_clear(wanted, [to_come * self.window_tables(), spare], table, window)
+    }
+
+    /// The same for `wanted` blocks, of which `beside` and then `spare` more stay free.
+    fn hold_or_clear(
+        &mut self,
+        wanted: usize,
+        [beside, spare]: [usize; 2],
+        table: &mut Vec<BlockId>,
+        window: &mut WindowBlocks,
+    ) -> Result<(), Lacking> {
+        let tables = self.window_tables();
+        let found = || table.iter().chain(window.held(tables));
+        let held_by_others = found().filter(|&&block| self.blocks[block as usize].references > 0).count();
+        let lacking = Lacking { free_blocks: wanted + window.held(tables).len() + beside - held_by_others };
         if lacking.free_blocks + spare > self.free.len {
             table.clear();
+            window.clear();
             return Err(lacking);
         }
-        for &block in table.iter() {
+        for &block in table.iter().chain(window.held(tables)) {
             self.hold(block);
         }
         while table.len() < wanted {
@@ -398,6 +462,11 @@ impl BlockManager {
             assert!(self.blocks[block as usize].references > 0, "block {block} is not held yet");
             self.hold(block);
         }
+    }
+
+    /// Holds blocks that hang on cached ones, whether anybody holds them or not.
+    pub fn hold_again(&mut self, blocks: &[BlockId]) {
+        blocks.iter().for_each(|&block| self.hold(block));
     }
 
     /// Removes all free blocks from the cache.
@@ -526,8 +595,13 @@ impl BlockManager {
         &self.tokens[start..start + self.block_size]
     }
 
-    /// Removes a block from its bucket.
+    /// Removes a block from its bucket, and takes apart what hangs on it, or what it is a part of.
     fn forget(&mut self, block: BlockId) {
+        let hangs_on = self.blocks[block as usize].hangs_on;
+        if hangs_on != NONE {
+            self.drop_window_entry(hangs_on);
+        }
+        self.drop_window_entry(block);
         let checkpoint = std::mem::replace(&mut self.blocks[block as usize].checkpoint, NO_STATE);
         if checkpoint != NO_STATE {
             self.states.give_up(checkpoint);
@@ -562,11 +636,12 @@ impl BlockManager {
         if *references > 0 {
             return;
         }
-        match self.blocks[block as usize].cached {
+        let Block { cached, hangs_on, .. } = self.blocks[block as usize];
+        match cached.is_some() || hangs_on != NONE {
             // Worth keeping: reused last.
-            Some(_) => self.free.push_back(&mut self.blocks, block),
+            true => self.free.push_back(&mut self.blocks, block),
             // It holds nothing that a lookup can find: reused first.
-            None => self.free.push_front(&mut self.blocks, block),
+            false => self.free.push_front(&mut self.blocks, block),
         }
     }
 }

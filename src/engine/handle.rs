@@ -74,7 +74,7 @@ impl EngineHandle {
         text: TextFiles,
         peers: Option<&Arc<Peers>>,
     ) -> Arc<EngineHandle> {
-        let inbox = Inbox::new(PinBudget::new(info.num_kv_blocks, &info.limits), info.num_kv_blocks);
+        let inbox = Inbox::new(PinBudget::new(info.num_kv_blocks, &info.limits, info.windowed), info.num_kv_blocks);
         let handle = Arc::new(EngineHandle {
             validator: RequestValidator::new(info, &limits, &text),
             max_queue: limits.max_queue,

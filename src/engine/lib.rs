@@ -167,7 +167,8 @@ impl Engine {
         let Loaded { runner, info } = loaded;
         let mut engine = Engine {
             scheduler: Scheduler::new(info.limits, info.num_kv_blocks, limits.prefix_cache, info.window)?
-                .with_states(info.states)?,
+                .with_states(info.states)?
+                .with_windows(info.windowed)?,
             deadlines: Deadlines::default(),
             in_flight: VecDeque::with_capacity(runner.depth()),
             idle: (0..runner.depth()).map(|_| Pass::with_limits(&info.limits)).collect::<Result<_>>()?,

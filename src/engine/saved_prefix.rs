@@ -5,7 +5,7 @@
 //! | at | bytes | |
 //! |----|-------|-|
 //! | 0  | 8 | `NVLLM_KV` |
-//! | 8  | 4 | version: 1, or 2 with a recurrent state |
+//! | 8  | 4 | version: 1, and 1 more with a recurrent state, 2 more with blocks of window tables |
 //! | 12 | 4 | format of keys and values: 1 f32, 2 f16, 3 bf16, 4 int8 with scales |
 //! | 16 | 16 | layers, heads of keys and values, numbers in a head, tokens of a block |
 //! | 32 | 8 | fingerprint of decoder and weights |
@@ -14,7 +14,8 @@
 //! | 56 | 8 | XXH3 of all other bytes |
 //!
 //! The tokens follow, and then the blocks, `[blocks][layer][kv_head]`, each in the layout of its [`KvFormat`]: the same on every
-//! device. In version 2 the recurrent state after the last token comes behind them. The checksum detects damage and not intent: whoever can write such bytes can make the model say anything.
+//! device. Behind them come the blocks of the last window, where the model has window tables, `[entries][tables]` in the same form, and then the recurrent
+//! state after the last token. The checksum detects damage and not intent: whoever can write such bytes can make the model say anything.
 
 use super::block_manager::{PrefixId, SharedPrefix};
 use super::inbox::Intake;
@@ -30,8 +31,10 @@ use runner::ModelInfo;
 use twox_hash::XxHash3_64;
 
 const MAGIC: [u8; 8] = *b"NVLLM_KV";
-/// Of models without recurrent state, and of those with it.
-const VERSIONS: [u32; 2] = [1, 2];
+/// Without what the next two add to it.
+const FIRST_VERSION: u32 = 1;
+const HAS_STATE: u32 = 1;
+const HAS_WINDOWS: u32 = 2;
 const HEADER_BYTES: usize = 64;
 /// Where the checksum stands: last in the header.
 const CHECKSUM_AT: usize = 56;
@@ -41,6 +44,8 @@ pub struct CachedPrefix {
     tokens: Vec<TokenId>,
     salt: u64,
     blocks: Vec<BlockId>,
+    /// Those of the last window. `[entries, tables]`
+    window: Vec<BlockId>,
     /// The recurrent state after them, or [`NO_STATE`].
     state: StateSlot,
     bytes: usize,
@@ -68,16 +73,19 @@ impl Engine {
     /// [`Error::NotCached`] when there is none, [`Error::Unsupported`] without a prefix cache.
     pub fn find_prefix(&mut self, tokens: &[TokenId], salt: u64) -> Result<CachedPrefix> {
         self.check_prefix_cache()?;
-        let ModelInfo { kv_layout: layout, states, .. } = self.handle.model_info().clone();
+        let block_size = self.handle.model_info().limits.block_size;
         let mut blocks = Vec::new();
         let SharedPrefix { state, .. } =
-            self.scheduler.pool().find_resumable(PrefixId::Empty { salt }, tokens, &mut blocks);
+            self.scheduler.pool().find_to_keep(PrefixId::Empty { salt }, tokens, &mut blocks);
         if blocks.is_empty() {
-            return Err(Error::NotCached { tokens: tokens.len(), block_size: layout.block_size });
+            return Err(Error::NotCached { tokens: tokens.len(), block_size });
         }
-        let tokens = tokens[..blocks.len() * layout.block_size].to_vec();
-        let bytes = saved_bytes(blocks.len() as u64, &layout, states.bytes).expect("the cache itself is larger");
-        Ok(CachedPrefix { tokens, salt, blocks, state, bytes })
+        let tokens = tokens[..blocks.len() * block_size].to_vec();
+        let pool = self.scheduler.pool();
+        let in_window = &blocks[pool.first_kept(blocks.len())..];
+        let window = in_window.iter().flat_map(|&block| pool.hanging_on(block)).copied().collect();
+        let bytes = saved_bytes(blocks.len() as u64, self.handle.model_info()).expect("the cache itself is larger");
+        Ok(CachedPrefix { tokens, salt, blocks, window, state, bytes })
     }
 
     /// Writes a prefix that was just found to `out`, whose length is [`CachedPrefix::bytes`].
@@ -89,7 +97,10 @@ impl Engine {
             to.copy_from_slice(&token.to_le_bytes());
         }
         let (blocks, state) = blocks.split_at_mut(blocks.len() - self.handle.model_info().states.bytes);
+        let (blocks, window) =
+            blocks.split_at_mut(prefix.blocks.len() * self.handle.model_info().kv_layout.block_bytes());
         self.runner.read_blocks(&prefix.blocks, blocks)?;
+        self.runner.read_blocks(&prefix.window, window)?;
         if prefix.state != NO_STATE {
             self.runner.read_state(prefix.state, state)?;
         }
@@ -135,8 +146,16 @@ impl Engine {
                 return Err(Error::NoFreeBlocks { blocks: lacking, free });
             }
         };
+        let (contents, window) = contents.split_at(header.blocks as usize * layout.block_bytes());
+        let first = pool.first_kept(table.len());
+        let mut entries = Vec::new();
+        for _ in first..table.len() {
+            let is_there = pool.take_window_entry(&mut entries);
+            assert!(is_there, "as many were free");
+        }
         let written =
             self.runner.write_blocks(&table[shared.blocks..], &contents[shared.blocks * layout.block_bytes()..]);
+        let written = written.and_then(|()| self.runner.write_blocks(&entries, window));
         let written = written.and_then(|()| match state_bytes {
             0 => Ok(NO_STATE),
             _ => self.restore_state(state),
@@ -147,6 +166,10 @@ impl Engine {
             for (content, block) in tokens.chunks_exact(layout.block_size).zip(&mut table).skip(shared.blocks) {
                 prefix = pool.cache_block(prefix, content, block);
             }
+            let tables = pool.window_tables().max(1);
+            for (entry, &block) in entries.chunks_exact_mut(tables).zip(&table[first..]) {
+                pool.hang_window_entry(block, entry);
+            }
             match table.last() {
                 _ if slot == NO_STATE => {}
                 Some(&last) => pool.hang_checkpoint(last, slot),
@@ -154,6 +177,7 @@ impl Engine {
             }
         }
         pool.release(&mut table);
+        pool.release(&mut entries);
         self.publish_stats();
         written.map(|_| tokens.len())
     }
@@ -264,10 +288,21 @@ fn check(bytes: &[u8], info: &ModelInfo) -> Result<Header> {
     }
     let wanted = version(info);
     if word(8) != wanted {
-        let why = match VERSIONS.contains(&word(8)) {
-            true if wanted == VERSIONS[1] => ": this model keeps recurrent state, and the saved prefix has none",
-            true => ": the saved prefix has a recurrent state, and this model keeps none",
-            false => "",
+        let (found, here) = (word(8).wrapping_sub(FIRST_VERSION), wanted - FIRST_VERSION);
+        let why = match found {
+            0..=3 if found & HAS_STATE < here & HAS_STATE => {
+                ": this model keeps recurrent state, and the saved prefix has none"
+            }
+            0..=3 if found & HAS_STATE > here & HAS_STATE => {
+                ": the saved prefix has a recurrent state, and this model keeps none"
+            }
+            0..=3 if found < here => {
+                ": this engine keeps the blocks of layers with a window apart, and the saved prefix does not: save it again with this library and max_model_len"
+            }
+            0..=3 => {
+                ": the saved prefix keeps the blocks of layers with a window apart, and this engine does not: set max_model_len as in the engine that saved it"
+            }
+            _ => "",
         };
         return refuse("version", word(8).to_string(), format!("{wanted}{why}"));
     }
@@ -289,7 +324,7 @@ fn check(bytes: &[u8], info: &ModelInfo) -> Result<Header> {
         let wanted = format!("{:016x}: it is of another model", here.fingerprint);
         return refuse("fingerprint of the model", format!("{:016x}", long(32)), wanted);
     }
-    let length = saved_bytes(blocks, &info.kv_layout, info.states.bytes);
+    let length = saved_bytes(blocks, info);
     if length != Some(bytes.len()) {
         let wanted = length.map_or("less".to_owned(), |bytes| bytes.to_string());
         return refuse("length", bytes.len().to_string(), format!("{wanted} for {blocks} blocks"));
@@ -304,13 +339,19 @@ fn check(bytes: &[u8], info: &ModelInfo) -> Result<Header> {
 
 /// Which version of the form a model's prefixes have.
 fn version(info: &ModelInfo) -> u32 {
-    VERSIONS[usize::from(info.states.slots > 0)]
+    let has_state = u32::from(info.states.slots > 0) * HAS_STATE;
+    FIRST_VERSION + has_state + u32::from(info.windowed.is_some()) * HAS_WINDOWS
 }
 
-/// Bytes of a saved prefix of `blocks` blocks and a state of `state` bytes; `None` when their number overflows.
-fn saved_bytes(blocks: u64, layout: &KvLayout, state: usize) -> Option<usize> {
-    let block = layout.block_bytes() + layout.block_size * size_of::<TokenId>();
-    usize::try_from(blocks).ok()?.checked_mul(block)?.checked_add(state)?.checked_add(HEADER_BYTES)
+/// Bytes of a saved prefix of `blocks` blocks in the first table; `None` when their number overflows.
+fn saved_bytes(blocks: u64, info: &ModelInfo) -> Option<usize> {
+    let (layout, blocks) = (&info.kv_layout, usize::try_from(blocks).ok()?);
+    let tokens = layout.block_size.checked_mul(size_of::<TokenId>())?;
+    let entries = info.windowed.map_or(0, |windowed| blocks - windowed.first_kept(blocks, layout.block_size));
+    let window = entries.checked_mul(info.windowed.map_or(0, |windowed| windowed.tables))?;
+    let window = window.checked_mul(layout.block_bytes())?;
+    let all = blocks.checked_mul(layout.block_bytes() + tokens)?.checked_add(window)?;
+    all.checked_add(info.states.bytes)?.checked_add(HEADER_BYTES)
 }
 
 fn checksum(header: &[u8], content: &[u8]) -> u64 {

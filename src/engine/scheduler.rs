@@ -21,12 +21,13 @@
 //! Beams that wait for one another are paused, in `running` or, where they lost their blocks or never had any, in `waiting`.
 
 use super::beam_search::{Answer, BeamSearch};
-use super::block_manager::{BlockManager, CacheCounts, GetMemory};
+use super::block_manager::{BlockManager, CacheCounts, GetMemory, WindowEntries};
 use super::options::PrefixCache;
 use super::output::Finish;
 use super::pins::Pins;
 use super::sequence::{Pin, Sequence, SequenceKey, SequenceStatus};
 use base::error::{Error, Result, room};
+use compute::Windowed;
 use compute::batch::{Batch, BatchLimits, BlockCopy, Chosen, FROM_PREVIOUS, Sampled, StateCopy, StateSlot};
 use runner::StateInfo;
 use std::collections::{BTreeMap, VecDeque};
@@ -38,6 +39,8 @@ pub struct Scheduler {
     limits: BatchLimits,
     /// Tokens that a token attends to at most, itself included. `None`: all before it.
     window: Option<usize>,
+    /// The same of layers with window tables.
+    table_window: Option<usize>,
     waiting: BTreeMap<SequenceKey, Sequence>,
     /// Completions that are created when the one before them in `waiting` runs, or in `leaving` ends.
     unmade: usize,
@@ -171,6 +174,7 @@ impl Scheduler {
         Ok(Scheduler {
             limits,
             window,
+            table_window: None,
             waiting: BTreeMap::new(),
             unmade: 0,
             leaving: VecDeque::new(),
@@ -178,7 +182,7 @@ impl Scheduler {
             pool: BlockManager::new(blocks, limits.block_size, cache)?,
             pins: Pins::default(),
             searches: BTreeMap::new(),
-            copies: room(limits.rows, "the sequences that run", "max_num_seqs")?,
+            copies: room(limits.rows * (1 + limits.window_tables), "the sequences that run", "max_num_seqs")?,
             state_copies: room(limits.rows, "the sequences that run", "max_num_seqs")?,
             interval: limits.block_size,
             lacked: None,
@@ -191,6 +195,12 @@ impl Scheduler {
     pub fn with_states(self, states: StateInfo) -> Result<Scheduler> {
         let interval = states.interval.max(1).next_multiple_of(self.limits.block_size);
         Ok(Scheduler { pool: self.pool.with_states(states.slots, self.limits.rows)?, interval, ..self })
+    }
+
+    /// The same for a model with window tables, where it has some.
+    pub fn with_windows(self, windowed: Option<Windowed>) -> Result<Scheduler> {
+        let table_window = windowed.map(|windowed| windowed.window);
+        Ok(Scheduler { pool: self.pool.with_windows(windowed)?, table_window, ..self })
     }
 
     /// Sequences that run.
@@ -341,15 +351,21 @@ impl Scheduler {
         }
         let mut room = Room { tokens: self.limits.tokens, samples: 0, pooled_rows: self.limits.pooled_rows() };
         let preemptions_before = self.preemptions;
+        self.make_window_room(memory)?;
         self.schedule_decoding(memory, &mut room)?;
         let decoding = self.limits.tokens - room.tokens;
         room.tokens = room.tokens.min(token_budget.saturating_sub(decoding).max(1));
-        room.samples = self.limits.rows - self.running.len();
-        for sequence in &mut self.running {
-            schedule_chunk(sequence, &mut room);
+        room.samples = self.limits.samples() - self.running.len();
+        let mut has_blocks = true;
+        for index in 0..self.running.len() {
+            // None overtakes one that gets fewer blocks of window tables than it wants.
+            if has_blocks {
+                has_blocks = self.extend_window(index, memory, &room)?;
+                schedule_chunk(&mut self.running[index], &mut self.pool, &mut room);
+            }
         }
         // A sequence started now would be the next one to be preempted.
-        if self.preemptions == preemptions_before {
+        if self.preemptions == preemptions_before && has_blocks {
             self.start_waiting(memory, &mut room)?;
         }
         self.preempt_paused(memory, &mut room)?;
@@ -357,12 +373,36 @@ impl Scheduler {
         Ok(())
     }
 
+    /// Ensures that each running sequence has blocks of the window tables for its next token: those of a prompt are taken while it is computed. In order, so that no
+    /// sequence waits for blocks that one behind it takes.
+    fn make_window_room(&mut self, memory: &mut GetMemory) -> Result<()> {
+        let mut index = 0;
+        while self.table_window.is_some() && index < self.running.len() {
+            if self.running[index].pending_tokens() > 0 {
+                self.make_room(index, memory)?;
+            }
+            index += 1;
+        }
+        Ok(())
+    }
+
+    /// Gets memory for the blocks of window tables that a running sequence needs in this pass. `false` where too few are free.
+    fn extend_window(&mut self, index: usize, memory: &mut GetMemory, room: &Room) -> Result<bool> {
+        let sequence = &self.running[index];
+        if self.table_window.is_none() || sequence.scheduled > 0 {
+            return Ok(true);
+        }
+        let tokens = sequence.scheduled_end() + sequence.pending_tokens().min(room.tokens);
+        let lacking = sequence.table.missing(tokens, &self.pool).saturating_sub(self.pool.free_blocks());
+        Ok(lacking == 0 || self.grow(lacking, memory)?)
+    }
+
     /// Schedules the running sequences that have one pending token, and allocates the blocks that they need.
     fn schedule_decoding(&mut self, memory: &mut GetMemory, room: &mut Room) -> Result<()> {
         let mut index = 0;
         while index < self.running.len() && room.tokens > 0 {
             if self.running[index].pending_tokens() == 1 && self.make_room(index, memory)? {
-                schedule_chunk(&mut self.running[index], room);
+                schedule_chunk(&mut self.running[index], &mut self.pool, room);
             }
             index += 1;
         }
@@ -386,7 +426,9 @@ impl Scheduler {
                 from = Bound::Excluded(key.completion(u32::MAX));
                 continue;
             }
-            let held = sibling.map_or(&[][..], |sibling| sibling.prompt_blocks(block_size));
+            let held = sibling.map_or((&[][..], WindowEntries::default()), |sibling| {
+                (sibling.prompt_blocks(block_size), sibling.table.window().entries())
+            });
             // A search starts only with rows for all its beams, or its first beam would have to be computed again.
             if rows > 0 && rows + first.rows() > self.limits.rows {
                 break;
@@ -412,9 +454,13 @@ impl Scheduler {
             }
             rows += sequence.rows();
             room.samples -= 1;
-            schedule_chunk(&mut sequence, room);
             let index = self.running.partition_point(|other| other.key < sequence.key);
             self.running.insert(index, sequence);
+            let has_blocks = self.extend_window(index, memory, room)?;
+            schedule_chunk(&mut self.running[index], &mut self.pool, room);
+            if !has_blocks {
+                break;
+            }
         }
         Ok(())
     }
@@ -445,6 +491,13 @@ impl Scheduler {
             batch.context_lens.push(end as u32);
             batch.block_tables.extend_from_slice(&sequence.table.blocks()[..end.div_ceil(block_size)]);
             batch.block_tables.resize(batch.rows() * batch.table_width, 0);
+            let (entries, filled) = (end.div_ceil(block_size), batch.block_tables.len());
+            let (window, tables) = (sequence.table.window(), batch.window_tables.len());
+            for (index, table) in batch.window_tables.iter_mut().enumerate() {
+                table.slots.extend((start..end).map(|position| window.slot(index, tables, position, block_size)));
+                table.block_tables.extend(window.table(index, tables, entries));
+                table.block_tables.resize(filled, 0);
+            }
             states::write_states(sequence, start..end, self.interval, &mut self.pool, pass, batch);
             let scored = ask_for_scores(sequence, start..end, batch);
             let output = match sequence.pooled_rows_of(sequence.scheduled) {
@@ -519,6 +572,9 @@ impl Scheduler {
             if let Some(window) = self.window {
                 sequence.release_out_of(window, &mut self.pool);
             }
+            if let Some(window) = self.table_window {
+                sequence.release_window(window, &mut self.pool);
+            }
             scores.for_each(|score| sequence.score_prompt(sampled, score));
             sequence.awaited -= usize::from(sample.is_some());
             if sequence.status == SequenceStatus::Cancelled {
@@ -561,18 +617,23 @@ fn running_completion(running: &[Sequence], key: SequenceKey) -> Option<&Sequenc
 
 /// Schedules as many pending tokens of a sequence as there is room for, if it is not scheduled yet. Each token of a prompt whose
 /// log-probability is asked for takes a sample.
-fn schedule_chunk(sequence: &mut Sequence, room: &mut Room) {
+fn schedule_chunk(sequence: &mut Sequence, pool: &mut BlockManager, room: &mut Room) {
     if sequence.scheduled > 0 {
         return;
     }
     let mut tokens = sequence.pending_tokens().min(room.tokens);
     if sequence.unscored_prompt_tokens() > 0 {
         tokens = tokens.min(room.samples + 1);
-        room.samples -= tokens.saturating_sub(1);
     }
     if sequence.pooled_rows_of(tokens) > room.pooled_rows {
         // Either every token needs one, or only the last token does and there is no room at all.
         tokens = room.pooled_rows;
+    }
+    // Blocks of window tables are taken when they are needed.
+    let start = sequence.scheduled_end();
+    tokens = tokens.min(sequence.table.extend_window(start + tokens, pool).saturating_sub(start));
+    if sequence.unscored_prompt_tokens() > 0 {
+        room.samples -= tokens.saturating_sub(1);
     }
     room.tokens -= tokens;
     room.pooled_rows -= sequence.pooled_rows_of(tokens);

@@ -2,7 +2,7 @@
 //!
 //! Invariant: a sequence that has not run has no memory whose size the request chooses.
 
-use super::block_manager::BlockManager;
+use super::block_manager::{BlockManager, WindowEntries};
 use super::output::{Finish, Output};
 use super::request::Request;
 use super::sampling_params::{Pinning, Pooling, SamplingParams, StopToken};
@@ -19,6 +19,7 @@ use text::structure::{Follower, Standing, Wanted};
 use text::tokenizer::Tokenizer;
 use thinking::Thinking;
 pub use thinking::ThinkingLimit;
+pub use window_blocks::WindowBlocks;
 
 /// Generated tokens that memory is reserved for when a sequence begins to run. Beyond that, its vector doubles, which
 /// happens too rarely to matter.
@@ -314,7 +315,12 @@ impl Sequence {
     /// Finds blocks for all known tokens. Returns the prompt tokens that are not computed because they were cached, the first
     /// time it runs, and 0 later; `None` while too few blocks are free. `held` are the [`prompt_blocks`](Self::prompt_blocks)
     /// of another completion of the same prompt, where one runs.
-    pub fn try_start(&mut self, pool: &mut BlockManager, held: &[BlockId], spare: usize) -> Option<usize> {
+    pub fn try_start(
+        &mut self,
+        pool: &mut BlockManager,
+        (held, held_window): (&[BlockId], WindowEntries),
+        spare: usize,
+    ) -> Option<usize> {
         if !self.table.may_fit(pool, spare) {
             return None;
         }
@@ -323,7 +329,7 @@ impl Sequence {
         // Cached tokens are not computed, so that they have neither logits nor hidden states.
         let reuse = match self.unscored_prompt_tokens() > 0 || self.params().pooling == Pooling::Mean {
             true => Reuse::Nothing,
-            false => Reuse::Prefix { held },
+            false => Reuse::Prefix { held, held_window },
         };
         self.table.try_allocate(&self.tokens, reuse, spare, pool)?;
         let reserved = (self.request.limit - self.tokens.len()).min(RESERVED_COMPLETION);
@@ -357,6 +363,11 @@ impl Sequence {
         if self.pin != Pin::Wanted {
             self.table.release_before((self.table.computed() + 1).saturating_sub(window), pool);
         }
+    }
+
+    /// The same for window tables. A pin keeps the last window of a prompt, which is cached.
+    pub fn release_window(&mut self, window: usize, pool: &mut BlockManager) {
+        self.table.release_window_before((self.table.computed() + 1).saturating_sub(window), pool);
     }
 
     /// Tokens that must not be next, because they would end it before `min_tokens`.
@@ -527,3 +538,4 @@ mod sampler_state;
 #[cfg(test)]
 pub mod tests;
 mod thinking;
+mod window_blocks;

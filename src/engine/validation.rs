@@ -225,13 +225,13 @@ impl RequestValidator {
     /// [`Error::PromptEmpty`], [`Error::PromptTooLong`], [`Error::TokenOutOfRange`], and [`Error::RequestTooLarge`] when the
     /// whole KV cache cannot hold it.
     pub fn token_limit(&self, prompt: &[TokenId], params: &SamplingParams) -> Result<usize> {
-        let ModelInfo { vocab_size, num_kv_blocks, limits, .. } = self.info;
+        let ModelInfo { vocab_size, limits, .. } = self.info;
         let tokens = prompt.len();
         self.check_length(tokens)?;
         if let Some(index) = prompt.iter().position(|&token| token as usize >= vocab_size) {
             return Err(Error::TokenOutOfRange { token: prompt[index], index, vocab_size });
         }
-        let pool_tokens = num_kv_blocks * limits.block_size;
+        let pool_tokens = self.info.pool_tokens();
         let (needed, limit) = match params.max_tokens {
             // Nothing is generated, but a sequence always has room for one more token.
             _ if params.pooling != Pooling::None => (tokens, tokens + 1),

@@ -9,15 +9,15 @@ use crate::weights::Weights;
 use base::error::Result;
 use compute::ops;
 use compute::{
-    AttentionSpec, Backend, HeadRows, NormExtent, NormWeights, Pairing, Part, QkNormRope, QkNormWeights, RopeTable,
-    Tensor, WholeRows,
+    AttentionSpec, Backend, HeadRows, KvPlace, NormExtent, NormWeights, Pairing, Part, QkNormRope, QkNormWeights,
+    RopeTable, Tensor, WholeRows,
 };
 use std::ops::Range;
 
 /// The attention of one layer.
 pub struct Attention<B: Backend> {
     /// Where its keys and values are.
-    kv_layer: usize,
+    place: KvPlace,
     spec: AttentionSpec,
     shape: Shape,
     /// Queries, keys and values in one matrix.
@@ -218,13 +218,13 @@ impl<B: Backend> ShapeScratch<B> {
 }
 
 impl<B: Backend> Attention<B> {
-    /// The attention of layer `layer`, whose input and output are `hidden` wide, over keys and values in KV layer `kv_layer`.
+    /// The attention of layer `layer`, whose input and output are `hidden` wide, over keys and values at `place`.
     pub fn load(
         backend: &B,
         spec: &SelfAttention,
         sharding: &Sharding,
         weights: &mut Weights,
-        [layer, kv_layer]: [usize; 2],
+        (layer, place): (usize, KvPlace),
         hidden: usize,
     ) -> Result<Attention<B>> {
         let names = weights.names();
@@ -275,7 +275,7 @@ impl<B: Backend> Attention<B> {
         let output = Projection { name: name(parts.output), outputs: hidden, own: vec![outputs] };
         let inputs = Inputs { all: wide, own: inputs };
         Ok(Attention {
-            kv_layer,
+            place,
             spec: AttentionSpec { heads: shares.own_heads().len(), ..spec.scores },
             shape: Shape::of(spec),
             qkv: Linear::load(backend, weights, Inputs::all(hidden), &stacked, spec.qkv_bias, true)?,
@@ -326,7 +326,7 @@ impl<B: Backend> Attention<B> {
             value_norm: self.value_norm,
         };
         let heads = HeadRows { qkv, out: attended };
-        ops::rope_and_attention(backend, &self.spec, heads, transform, cache, self.kv_layer, device_batch);
+        ops::rope_and_attention(backend, &self.spec, heads, transform, cache, self.place, device_batch);
         if let (Some(layer), Some(gate)) = (&self.gate, gate) {
             layer.forward(backend, gate, x);
             ops::sigmoid_mul(backend, attended, gate);

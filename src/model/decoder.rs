@@ -86,7 +86,7 @@ impl<B: Backend> Decoder<B> {
         let embedding_norm = spec.embedding_norm.as_ref();
         let embedding_norm =
             embedding_norm.map(|norm| Norm::load(backend, norm, weights, "", spec.hidden)).transpose()?;
-        let mut places = Places::new(spec);
+        let mut places = Places::new(spec, limits.model_len);
         let load = |(index, layer)| Layer::load(backend, layer, &sharding, weights, &mut places, [index, spec.hidden]);
         let layers: Result<Vec<_>> = spec.layers.iter().enumerate().map(load).collect();
         let final_norm = Norm::load(backend, &spec.final_norm, weights, names.final_norm, spec.hidden)?;
@@ -267,13 +267,13 @@ impl<B: Backend> Decoder<B> {
 
 impl<B: Backend> Activations<B> {
     fn new(backend: &B, spec: &DecoderSpec, sharding: &Sharding, limits: &BatchLimits) -> Result<Activations<B>> {
-        let own_logits = || backend.tensor(limits.rows, sharding.own_vocab().len());
+        let own_logits = || backend.tensor(limits.samples(), sharding.own_vocab().len());
         let has_own_head = spec.head.weights == HeadWeights::Own && !sharding.is_alone();
         Ok(Activations {
             stream: Stream::new(backend, spec.hidden, sharding, limits.tokens)?,
             layers: LayerScratch::new(backend, spec, sharding, limits.tokens)?,
-            gathered: backend.tensor(limits.rows + limits.pooled_rows(), spec.hidden)?,
-            logits: backend.tensor(limits.rows, spec.vocab)?,
+            gathered: backend.tensor(limits.samples() + limits.pooled_rows(), spec.hidden)?,
+            logits: backend.tensor(limits.samples(), spec.vocab)?,
             own_logits: has_own_head.then(own_logits).transpose()?,
         })
     }

@@ -31,7 +31,8 @@ pub struct Family {
 }
 
 /// The roots of a checkpoint that holds a decoder and nothing else: with its head, and without.
-const ROOTS: &[Root] = &[Root { body: "model.", head: "" }, Root { body: "", head: "" }];
+const ROOTS: &[Root] =
+    &[Root { body: "model.", head: "" }, Root { body: "backbone.", head: "" }, Root { body: "", head: "" }];
 
 /// Beginnings of the names of tensors that a decoder does not need: the layers that predict further tokens.
 const IGNORED: &[&str] = &["mtp.", "model.mtp."];

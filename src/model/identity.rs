@@ -6,11 +6,12 @@
 use crate::quantization::{Awq, Compressed, Fp8, Gptq, Number, OnLoad, Quantization, Scheme, Strategy, TargetGroup};
 use crate::rope::{Ramp, Rope, RopeScaling, Temperature};
 use crate::spec::{
-    Bias, Branch, Correction, DecoderSpec, Experts, FeedForward, GatedDelta, GatedShortConv, Groups, Head, HeadWeights,
-    LayerSpec, Mixer, Mlp, Norm, NormWeight, OutputGate, Part, QkNorm, Recurrent, Router, Scores, SelfAttention,
-    SharedExpert, SharedGate, StateSpace, StreamScale, Sublayer, SublayerNorms, Values,
+    Bias, Branch, Correction, DecoderSpec, Experts, FeedForward, GatedDelta, GatedShortConv, GroupNorm, Groups, Head,
+    HeadWeights, LayerSpec, Mixer, Mlp, MlpForm, Norm, NormWeight, OutputGate, Part, QkNorm, Recurrent, Router,
+    ScanScales, Scores, SelfAttention, SharedExpert, SharedGate, StateSpace, StreamScale, Sublayer, SublayerNorms,
+    Values,
 };
-use compute::{Activation, AttentionSpec, DeltaHeads, NormKind, NormOrder, Pairing, ScanHeads, ValueOrder};
+use compute::{Activation, AttentionSpec, DeltaHeads, GateOrder, NormKind, NormOrder, Pairing, ScanHeads, ValueOrder};
 use std::fmt::Debug;
 
 /// The text of a decoder.
@@ -269,30 +270,47 @@ fn short_conv(conv: &GatedShortConv) -> String {
 }
 
 fn state_space(scan: &StateSpace) -> String {
-    let StateSpace { heads, taps, conv_bias, bias: of_projections, norm_eps } = scan;
+    let StateSpace { heads, taps, conv_bias, bias: of_projections, scales, norm } = scan;
     let ScanHeads { heads, groups, head_dim, state_dim } = heads;
-    record(
-        "StateSpace",
-        &[
-            ("heads", value(heads)),
-            ("groups", value(groups)),
-            ("head_dim", value(head_dim)),
-            ("state_dim", value(state_dim)),
-            ("taps", value(taps)),
-            ("conv_bias", bias(*conv_bias)),
-            ("bias", bias(*of_projections)),
-            ("norm_eps", value(norm_eps)),
-        ],
-    )
+    let mut fields = vec![
+        ("heads", value(heads)),
+        ("groups", value(groups)),
+        ("head_dim", value(head_dim)),
+        ("state_dim", value(state_dim)),
+        ("taps", value(taps)),
+        ("conv_bias", bias(*conv_bias)),
+        ("bias", bias(*of_projections)),
+    ];
+    match norm {
+        Some(GroupNorm { eps, order }) => {
+            fields.push(("norm_eps", value(eps)));
+            match order {
+                GateOrder::BeforeNorm => (),
+                GateOrder::AfterNorm => fields.push(("gate", "AfterNorm".to_owned())),
+            }
+        }
+        None => fields.push(("norm", "None".to_owned())),
+    }
+    if *scales != ScanScales::ONE {
+        fields.push(("scales", value(scales.all())));
+    }
+    record("StateSpace", &fields)
 }
 
 fn mlp(mlp: &Mlp) -> String {
-    let Mlp { width, activation, bias: of_mlp } = mlp;
-    let activation = match activation {
-        Activation::Silu => "Silu",
-        Activation::GeluTanh => "GeluTanh",
+    let Mlp { width, form, bias: of_mlp } = mlp;
+    let (activation, gate_scale) = match form {
+        MlpForm::Gated { activation: Activation::Silu, gate_scale } => ("Silu", *gate_scale),
+        MlpForm::Gated { activation: Activation::GeluTanh, gate_scale } => ("GeluTanh", *gate_scale),
+        MlpForm::ReluSquared => {
+            return record("ReluSquaredMlp", &[("width", value(width)), ("bias", bias(*of_mlp))]);
+        }
     };
-    record("GatedMlp", &[("width", value(width)), ("activation", activation.to_owned()), ("bias", bias(*of_mlp))])
+    let mut fields = vec![("width", value(width)), ("activation", activation.to_owned()), ("bias", bias(*of_mlp))];
+    if gate_scale != 1.0 {
+        fields.push(("gate_scale", value(gate_scale)));
+    }
+    record("GatedMlp", &fields)
 }
 
 fn bias(bias: Bias) -> String {

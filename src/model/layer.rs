@@ -10,7 +10,7 @@ use crate::spec::{self, DecoderSpec, LayerSpec, Mixer, StreamScale};
 use crate::stream::{Reader, Stream, SublayerOutput};
 use crate::weights::Weights;
 use base::error::Result;
-use compute::{Backend, Tensor};
+use compute::{Backend, KvPlace, Tensor};
 use std::vec;
 
 /// One layer.
@@ -66,15 +66,17 @@ pub struct Context<'a, B: Backend> {
 /// Where the next branch that needs memory of sequences has it.
 pub struct Places {
     /// For each branch with attention.
-    kv_layers: vec::IntoIter<usize>,
+    keys: vec::IntoIter<KvPlace>,
     /// Numbers of the recurrent state before it.
     state: usize,
 }
 
 impl Places {
-    /// Those of the branches of a decoder, in order.
-    pub fn new(spec: &DecoderSpec) -> Places {
-        Places { kv_layers: spec.kv_layers().into_iter(), state: 0 }
+    /// Those of the branches of a decoder, in order, for sequences of up to `model_len` tokens.
+    pub fn new(spec: &DecoderSpec, model_len: usize) -> Places {
+        let groups = spec.kv_groups(model_len);
+        let keys: Vec<_> = spec.kv_layers().into_iter().map(|layer| groups.places[layer]).collect();
+        Places { keys: keys.into_iter(), state: 0 }
     }
 }
 
@@ -195,8 +197,8 @@ impl<B: Backend> Part<B> {
     ) -> Result<Part<B>> {
         Ok(match spec {
             spec::Part::Mixer(Mixer::Attention(attention)) => {
-                let at = places.kv_layers.next().expect("one for each branch with attention");
-                Part::Attention(Attention::load(backend, attention, sharding, weights, [index, at], hidden)?)
+                let at = places.keys.next().expect("one for each branch with attention");
+                Part::Attention(Attention::load(backend, attention, sharding, weights, (index, at), hidden)?)
             }
             spec::Part::Mixer(Mixer::Recurrent(recurrent)) => {
                 let at = places.state;

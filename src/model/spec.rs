@@ -4,19 +4,18 @@
 //! functions that write such lists. Invariant: a spec that [`DecoderSpec::check`] accepted can be computed: the layers agree
 //! wherever they share memory, and every index leads somewhere.
 
-use crate::fields::{POSITIVE, is_positive};
 use crate::rope::Rope;
 pub use crate::rope::Temperature;
-use base::error::{Error, Result};
+use compute::batch::BatchLimits;
 pub use compute::{Activation, NormKind, NormOrder};
-use compute::{AttentionSpec, KvFormat, KvHeads, KvLayout, ValueOrder};
+use compute::{AttentionSpec, KvFormat, KvGroups, KvHeads, KvLayout, ValueOrder};
 pub use compute::{Groups, Router, Scores};
-pub use recurrent::{GatedDelta, GatedShortConv, Recurrent, StateSpace};
+pub use feed_forward::{Correction, Experts, FeedForward, Mlp, MlpForm, SharedExpert, SharedGate};
+pub use recurrent::{GatedDelta, GatedShortConv, GroupNorm, Recurrent, ScanScales, StateSpace};
 
+mod check;
+mod feed_forward;
 mod recurrent;
-
-/// Heads wider than this are not computed: kernels keep a head in registers or on the stack.
-const HEAD_DIM_MAX: usize = 512;
 
 /// A decoder-only transformer with a residual stream.
 #[derive(Clone, Debug, PartialEq)]
@@ -126,55 +125,6 @@ pub enum Mixer {
     Recurrent(Recurrent),
 }
 
-/// What works on each token alone.
-#[derive(Clone, Debug, PartialEq)]
-pub enum FeedForward {
-    /// One MLP for all tokens.
-    Dense(Mlp),
-    /// Several, of which a router chooses some for each token.
-    Experts(Experts),
-}
-
-/// A mixture of experts: see [`route`](compute::ops::route) and [`combine`](compute::ops::combine).
-#[derive(Clone, Debug, PartialEq)]
-pub struct Experts {
-    /// What chooses them.
-    pub router: Router,
-    /// What is added to scores where experts are chosen.
-    pub correction: Correction,
-    /// Each of them, without biases.
-    pub expert: Mlp,
-    /// The expert that computes all tokens.
-    pub shared: Option<SharedExpert>,
-}
-
-/// What is added to scores where experts are chosen, and not where they are weighted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Correction {
-    /// A tensor of a number per expert.
-    Stored,
-    /// Nothing.
-    None,
-}
-
-/// An expert that computes all tokens.
-#[derive(Clone, Debug, PartialEq)]
-pub struct SharedExpert {
-    /// What it computes.
-    pub mlp: Mlp,
-    /// What multiplies it.
-    pub gate: SharedGate,
-}
-
-/// What multiplies the expert that computes all tokens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SharedGate {
-    /// `sigmoid(W x)`, one number per token.
-    Sigmoid,
-    /// Nothing.
-    None,
-}
-
 /// Causal attention with grouped heads.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SelfAttention {
@@ -200,17 +150,6 @@ pub struct SelfAttention {
     pub rope: Option<usize>,
     /// Whether queries grow with their position.
     pub temperature: Option<Temperature>,
-}
-
-/// `down(activation(gate(x)) * up(x))`
-#[derive(Clone, Debug, PartialEq)]
-pub struct Mlp {
-    /// Outputs of `gate` and of `up`.
-    pub width: usize,
-    /// Of the gate.
-    pub activation: Activation,
-    /// Of all three projections.
-    pub bias: Bias,
 }
 
 /// Whether queries and keys are normalized.
@@ -281,98 +220,6 @@ pub enum HeadWeights {
 }
 
 impl DecoderSpec {
-    /// Refuses what the decoder, the KV cache or the kernels cannot hold.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::UnsupportedModel`] for a head of a size that no kernel has.
-    ///
-    /// # Panics
-    ///
-    /// If there is no layer, a layer adds nothing, an index leads nowhere, a router cannot choose, layers with heads of different sizes share a rope, a norm of embeddings has weights, or
-    /// several branches have other norms than one before them: only a wrong family can cause it.
-    pub fn check(&self) -> Result<()> {
-        assert!(!self.layers.is_empty(), "a decoder has layers");
-        for attention in self.attentions() {
-            let SelfAttention { head_dim, rope, .. } = *attention;
-            if !head_dim.is_multiple_of(2) || head_dim == 0 || head_dim > HEAD_DIM_MAX {
-                return Err(Error::UnsupportedModel {
-                    setting: "head_dim",
-                    value: head_dim.to_string(),
-                    supported: "an even number from 2 to 512",
-                });
-            }
-            // A table of cosines and sines is made for heads of one size.
-            assert!(rope.is_none_or(|rope| rope < self.ropes.len() && self.rope_head_dim(rope) == head_dim));
-        }
-        self.recurrent_layers().try_for_each(Recurrent::check)?;
-        assert!(self.feed_forwards().filter_map(FeedForward::experts).all(|experts| experts.router.is_valid()));
-        let mut ropes = self.ropes.iter().enumerate();
-        ropes.try_for_each(|(index, rope)| rope.check(self.rope_head_dim(index)))?;
-        assert!(self.layers.iter().all(|layer| !layer.sublayers.is_empty()));
-        assert!(self.sublayers().all(|sublayer| match sublayer.branches.len() {
-            0 => false,
-            1 => true,
-            // They read the rows that the first one read, and these are kept where they are normalized.
-            _ => sublayer.norms.before.is_some() && sublayer.norms.after.is_none(),
-        }));
-        // No file has a tensor for them.
-        assert!(self.embedding_norm.is_none_or(|norm| norm.weight == NormWeight::Ones));
-        self.check_numbers()?;
-        self.refuse_what_no_op_computes()
-    }
-
-    /// Refuses numbers that are not above 0 or not finite in single precision. Families read them as such, but compute with them.
-    fn check_numbers(&self) -> Result<()> {
-        let positive = |setting, number: f32| match is_positive(number.into()) {
-            true => Ok(()),
-            false => Err(Error::UnsupportedModel { setting, value: number.to_string(), supported: POSITIVE }),
-        };
-        let norm = |norm: &Norm| positive("rms_norm_eps or layer_norm_eps", norm.eps);
-        positive("the scale of embeddings", self.embedding_scale)?;
-        positive("the scale of logits", self.head.scale)?;
-        self.head.softcap.map_or(Ok(()), |cap| positive("final_logit_softcapping", cap))?;
-        self.embedding_norm.iter().chain([&self.final_norm]).try_for_each(norm)?;
-        for Sublayer { norms, branches } in self.sublayers() {
-            norms.before.iter().chain(&norms.after).try_for_each(norm)?;
-            branches.iter().try_for_each(|branch| positive("the scale of residuals", branch.scale))?;
-        }
-        for eps in self.recurrent_layers().filter_map(Recurrent::norm_eps) {
-            positive("rms_norm_eps or layer_norm_eps", eps)?;
-        }
-        for router in self.feed_forwards().filter_map(FeedForward::experts).map(|experts| &experts.router) {
-            positive("routed_scaling_factor", router.scale)?;
-        }
-        for attention in self.attentions() {
-            positive("the scale of scores", attention.scores.scale)?;
-            attention.scores.softcap.map_or(Ok(()), |cap| positive("attn_logit_softcapping", cap))?;
-            if let QkNorm::PerHead { norm: of_heads, .. } | QkNorm::Whole(of_heads) = &attention.qk_norm {
-                norm(of_heads)?;
-            }
-            attention.value_norm.map_or(Ok(()), |eps| positive("rms_norm_eps", eps))?;
-            // The logarithm of a position is less than this.
-            const LOG_MAX: f32 = 32.0;
-            attention.temperature.map_or(Ok(()), |t| positive("llama_4_scaling_beta", t.beta * LOG_MAX))?;
-        }
-        Ok(())
-    }
-
-    /// Refuses what can be said and is not computed.
-    fn refuse_what_no_op_computes(&self) -> Result<()> {
-        for attention in self.attentions() {
-            if let QkNorm::PerHead { norm, .. } | QkNorm::Whole(norm) = attention.qk_norm
-                && norm.kind != NormKind::Rms
-            {
-                return Err(Error::UnsupportedModel {
-                    setting: "the norm of queries and keys",
-                    value: format!("{:?}", norm.kind),
-                    supported: "an RMS norm",
-                });
-            }
-        }
-        Ok(())
-    }
-
     /// The sublayers of all layers.
     pub fn sublayers(&self) -> impl Iterator<Item = &Sublayer> {
         self.layers.iter().flat_map(|layer| &layer.sublayers)
@@ -446,10 +293,22 @@ impl DecoderSpec {
         self.layers.iter().map(|layer| layer.parameters(self.hidden)).max().unwrap_or(0)
     }
 
-    /// The KV cache that this model needs.
-    pub fn kv_layout(&self, block_size: usize, format: KvFormat) -> KvLayout {
+    /// The heads that each KV layer stores.
+    fn kv_heads(&self) -> Vec<KvHeads> {
         let heads = |&SelfAttention { kv_heads, head_dim, .. }: &SelfAttention| KvHeads { kv_heads, head_dim };
-        KvLayout { layers: self.attentions().map(heads).collect(), block_size, format }
+        self.attentions().map(heads).collect()
+    }
+
+    /// Where each KV layer is, for sequences of up to `model_len` tokens.
+    pub fn kv_groups(&self, model_len: usize) -> KvGroups {
+        KvGroups::new(&self.kv_heads(), &self.windows().collect::<Vec<_>>(), model_len)
+    }
+
+    /// The KV cache that this model needs in passes within `limits`.
+    pub fn kv_layout(&self, limits: &BatchLimits, format: KvFormat) -> KvLayout {
+        let mut layers = self.kv_heads();
+        layers.truncate(self.kv_groups(limits.model_len).layers);
+        KvLayout { layers, block_size: limits.block_size, format }
     }
 }
 
@@ -641,36 +500,6 @@ impl Mixer {
     }
 }
 
-impl FeedForward {
-    /// The MLPs that compute every token.
-    pub fn dense(&self) -> Option<&Mlp> {
-        match self {
-            FeedForward::Dense(mlp) => Some(mlp),
-            FeedForward::Experts(experts) => experts.shared.as_ref().map(|shared| &shared.mlp),
-        }
-    }
-
-    /// The mixture of experts, if that is what it is.
-    pub fn experts(&self) -> Option<&Experts> {
-        match self {
-            FeedForward::Dense(_) => None,
-            FeedForward::Experts(experts) => Some(experts),
-        }
-    }
-
-    /// Outputs of the gate of its narrowest MLP.
-    pub fn width(&self) -> usize {
-        let of_experts = self.experts().map(|experts| experts.expert.width);
-        self.dense().map(|mlp| mlp.width).into_iter().chain(of_experts).min().unwrap_or(0)
-    }
-
-    /// Rows of as many numbers as the stream has that are read for a token.
-    fn rows(&self) -> usize {
-        let of_experts = |experts: &Experts| experts.router.experts + 3 * experts.router.chosen * experts.expert.width;
-        3 * self.dense().map_or(0, |mlp| mlp.width) + self.experts().map_or(0, of_experts)
-    }
-}
-
 impl SelfAttention {
     /// Width of all query heads.
     pub fn query_width(&self) -> usize {
@@ -684,87 +513,4 @@ impl SelfAttention {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::rope::RopeScaling;
-    use compute::Pairing;
-
-    fn attention() -> SelfAttention {
-        SelfAttention {
-            scores: AttentionSpec { heads: 4, scale: 0.25, window: None, softcap: None },
-            kv_heads: 2,
-            head_dim: 16,
-            qk_norm: QkNorm::None,
-            values: Values::Projected,
-            value_norm: None,
-            qkv_bias: Bias::None,
-            output_bias: Bias::None,
-            output_gate: OutputGate::None,
-            rope: Some(0),
-            temperature: None,
-        }
-    }
-
-    /// Two layers, the second changed.
-    fn spec(change: impl FnOnce(&mut SelfAttention, &mut Mlp)) -> DecoderSpec {
-        let norm = Norm::rms(1e-6);
-        let layer = |attention, mlp| {
-            let norms = SublayerNorms::before(norm);
-            LayerSpec::pair((norms, Mixer::Attention(attention)), (norms, FeedForward::Dense(mlp)))
-        };
-        let mlp = Mlp { width: 80, activation: Activation::Silu, bias: Bias::None };
-        let (mut other, mut other_mlp) = (attention(), mlp.clone());
-        change(&mut other, &mut other_mlp);
-        DecoderSpec {
-            hidden: 64,
-            vocab: 130,
-            embedding_scale: 1.0,
-            embedding_norm: None,
-            layers: vec![layer(attention(), mlp), layer(other, other_mlp)],
-            final_norm: norm,
-            head: Head::plain(HeadWeights::Own),
-            ropes: vec![Rope {
-                theta: 10_000.0,
-                scaling: RopeScaling::None,
-                rotary_factor: 1.0,
-                pairing: Pairing::Halves,
-            }],
-            max_positions: 256,
-        }
-    }
-
-    #[test]
-    fn layers_may_differ_in_heads_and_width() {
-        let changed = spec(|attention, mlp| {
-            (attention.qk_norm, attention.scores.scale) =
-                (QkNorm::PerHead { norm: Norm::rms(1e-5), order: NormOrder::BeforeRope }, 1.0);
-            (attention.scores.heads, attention.kv_heads, attention.head_dim, attention.rope) = (8, 1, 32, None);
-            mlp.width = 96;
-        });
-        changed.check().unwrap();
-        let layout = changed.kv_layout(16, KvFormat::Int8);
-        assert_eq!(layout.layers, [KvHeads { kv_heads: 2, head_dim: 16 }, KvHeads { kv_heads: 1, head_dim: 32 }]);
-    }
-
-    #[test]
-    fn heads_of_a_size_that_no_kernel_has_are_refused_in_every_layer() {
-        for dim in [0, 17, 514] {
-            match spec(|attention, _| (attention.head_dim, attention.rope) = (dim, None)).check() {
-                Err(Error::UnsupportedModel { setting: "head_dim", value, .. }) => assert_eq!(value, dim.to_string()),
-                other => panic!("{dim}: {other:?}"),
-            }
-        }
-    }
-
-    #[test]
-    #[should_panic]
-    fn a_rope_for_heads_of_two_sizes_is_a_bug() {
-        let _ = spec(|attention, _| attention.head_dim = 32).check();
-    }
-
-    #[test]
-    #[should_panic]
-    fn a_rope_that_does_not_exist_is_a_bug() {
-        let _ = spec(|attention, _| attention.rope = Some(1)).check();
-    }
-}
+mod tests;

@@ -8,8 +8,8 @@
 use crate::fields::Fields;
 use crate::rope::{LayerType, PositionSettings, Rope, RopeDefaults};
 use crate::spec::{
-    Activation, Bias, DecoderSpec, FeedForward, Head, HeadWeights, LayerSpec, Mixer, Mlp, Norm, NormWeight, OutputGate,
-    QkNorm, SelfAttention, SublayerNorms, Values,
+    Activation, Bias, DecoderSpec, FeedForward, Head, HeadWeights, LayerSpec, Mixer, Mlp, MlpForm, Norm, NormWeight,
+    OutputGate, QkNorm, SelfAttention, SublayerNorms, Values,
 };
 use base::error::{Error, Result};
 use base::limits;
@@ -44,6 +44,11 @@ impl Standard {
 
     /// Reads the fields that the families share, but for those of rotary embeddings.
     pub fn with_ropes(fields: Fields, ropes: Vec<Rope>) -> Result<Standard> {
+        Standard::of_layers(fields, ropes, fields.count_up_to("num_hidden_layers", limits::LAYERS)?)
+    }
+
+    /// The same, of a family whose configs say in another way how many layers there are.
+    pub fn of_layers(fields: Fields, ropes: Vec<Rope>, layers: usize) -> Result<Standard> {
         let heads = fields.count_up_to("num_attention_heads", limits::HEADS)?;
         let kv_heads = fields.count_or_none("num_key_value_heads")?.unwrap_or(heads);
         if !heads.is_multiple_of(kv_heads) {
@@ -55,7 +60,7 @@ impl Standard {
         let max_positions = ropes.iter().map(|rope| rope.scaling.max_positions(max_position_embeddings)).max();
         Ok(Standard {
             hidden: fields.count("hidden_size")?,
-            layers: fields.count_up_to("num_hidden_layers", limits::LAYERS)?,
+            layers,
             heads,
             kv_heads,
             head_dim: fields.count_or_none("head_dim")?,
@@ -121,7 +126,7 @@ impl Standard {
 
     /// The MLP.
     pub fn mlp(&self, bias: Bias) -> Mlp {
-        Mlp { width: self.intermediate, activation: Activation::Silu, bias }
+        Mlp { width: self.intermediate, form: MlpForm::gated(Activation::Silu), bias }
     }
 
     /// The sliding window of each layer. Which layers have one is what `layer_types` says, or else `slides` of their index.

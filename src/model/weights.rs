@@ -332,7 +332,13 @@ impl Weights {
 
     /// The numbers `part` of the weights of the norm `name`, `[len]`, in the type they are stored in.
     pub fn vector(&mut self, name: &str, len: usize, part: Range<usize>) -> Result<HostVector> {
-        Ok(self.small(self.full_name(name, "weight"), len, &[part])?.remove(0))
+        Ok(self.small(self.plain_or_weight(name), len, &[part])?.remove(0))
+    }
+
+    /// The name of a tensor that a file has as `name` itself, as folders have numbers and llama.cpp some norms, or else as `name.weight`.
+    fn plain_or_weight(&self, name: &str) -> String {
+        let plain = self.module(name);
+        if self.tensors.get(&plain).is_some() { plain } else { self.full_name(name, "weight") }
     }
 
     /// The one number of the tensor `name`, which folders call so and GGUF files `name.weight`.
@@ -341,9 +347,7 @@ impl Weights {
     ///
     /// [`Error::ModelFile`] for a number that is not finite.
     pub fn number(&mut self, name: &str) -> Result<f32> {
-        let name = [self.module(name), self.full_name(name, "weight")];
-        let [plain, weight] = name;
-        let name = if self.tensors.get(&plain).is_some() { plain } else { weight };
+        let name = self.plain_or_weight(name);
         let all = 0..1;
         let number = self.small(name.clone(), 1, std::slice::from_ref(&all))?.remove(0).to_f32()[0];
         match number.is_finite() {

@@ -17,7 +17,7 @@ use model::spec::HeadWeights;
 use model::weights::{Reading, Weights};
 
 /// What processes say to each other, raised whenever a frame or a batch changes its form: builds of one version may differ.
-const PROTOCOL: u32 = 5;
+const PROTOCOL: u32 = 6;
 
 /// A model that is about to be loaded.
 #[derive(Clone)]
@@ -39,6 +39,8 @@ impl Checkpoint {
     pub fn open<B: Backend>(source: &Source, config: &EngineOptions) -> Result<Checkpoint> {
         let mut model = Description::read(source)?;
         let limits = memory::batch_limits(config, model.spec.max_positions, &B::DEFAULTS)?;
+        let window_tables = model.spec.kv_groups(limits.model_len).window_tables();
+        let limits = BatchLimits { window_tables, ..limits };
         // What is free is asked before weights are copied, so that a share of it is the same however they come.
         let free = memory::free_host_bytes();
         let reading = Reading {
@@ -63,7 +65,7 @@ impl Checkpoint {
 
     /// What processes that compute this model together must have in common, besides their device.
     pub fn facts(&self, processes: usize, ranks: usize) -> Facts {
-        let BatchLimits { tokens, rows, model_len, block_size } = self.limits;
+        let BatchLimits { tokens, rows, model_len, block_size, .. } = self.limits;
         Facts::default()
             .with("library version", env!("CARGO_PKG_VERSION"))
             .with("protocol", PROTOCOL)
@@ -84,7 +86,7 @@ impl Checkpoint {
         let (limits, vocab_size) = (self.limits, self.model.spec.vocab);
         let batch =
             BatchBounds { limits, num_blocks: usize::MAX, num_states: usize::MAX, vocab_size, depth: 1 }.max_bytes();
-        let block = self.model.spec.kv_layout(limits.block_size, self.kv_format).block_bytes();
+        let block = self.model.spec.kv_layout(&limits, self.kv_format).block_bytes();
         batch.max(2 * SENT_BYTES.max(block)).min(u32::MAX as usize)
     }
 }

@@ -57,7 +57,7 @@ pub fn open(
 ) -> Result<(PassRunner<Cpu>, ModelInfo)> {
     let checkpoint = Checkpoint::open::<Cpu>(source, config)?;
     let seat = Seat::alone();
-    PassRunner::open(&Switches::NONE, checkpoint, config, Device::Cpu, &seat, |_, _, _| Ok(cpu), progress)
+    PassRunner::open(&Switches::NONE, checkpoint, config, Device::Cpu, &seat, |_, _, _, _| Ok(cpu), progress)
 }
 
 /// Loads the model of `source` for the ranks of this process, of `config.tensor_parallel_size`, which share `threads` threads.
@@ -106,7 +106,7 @@ pub fn open_ranks_with(
             node.into_iter().for_each(Node::bind_this_thread);
         }
         let cpu = Cpu::in_team(threads_of(at, ranks, threads), isa, member, node);
-        PassRunner::open(&switches, checkpoint.clone(), &config, Device::Cpu, seat, |_, _, _| Ok(cpu), progress)
+        PassRunner::open(&switches, checkpoint.clone(), &config, Device::Cpu, seat, |_, _, _, _| Ok(cpu), progress)
     };
     ParallelRunner::open(seats, open, progress)
 }

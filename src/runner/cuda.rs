@@ -15,7 +15,7 @@ use compute::cuda::{
     ContextGuard, Cuda, FreeBefore, Member, Peers, Transport, UniqueId, check_ordinal, check_rotary, device_count,
     nccl_version,
 };
-use compute::{KvLayout, Rounding};
+use compute::{KvGroups, KvLayout, Rounding};
 use formats::source::Source;
 use model::shard::{Sharding, Sums};
 use model::spec::DecoderSpec;
@@ -242,7 +242,7 @@ fn open_rank(
     progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
 ) -> Result<(PassRunner<Cuda>, ModelInfo)> {
     let dtype = checkpoint.weights.dtype();
-    let open_backend = |spec: &DecoderSpec, sharding: &Sharding, kv_layout: &KvLayout| {
+    let open_backend = |spec: &DecoderSpec, sharding: &Sharding, kv_layout: &KvLayout, groups: &KvGroups| {
         let mut ropes = spec.ropes.iter().enumerate();
         ropes.try_for_each(|(index, rope)| check_rotary(rope.rotary(spec.rope_head_dim(index))))?;
         if let Some(member) = member.as_ref().filter(|_| seat.group().is_some()) {
@@ -256,7 +256,7 @@ fn open_rank(
         let kinds = kv_layout.kinds();
         let layers = spec.attentions().zip(spec.kv_layers()).map(|(attention, kv_layer)| {
             let heads = sharding.heads(attention.scores.heads, attention.kv_heads).own_heads().len();
-            let shape = kv_layout.layer(kv_layer);
+            let shape = kv_layout.layer(groups.places[kv_layer].layer);
             let kind = kinds.iter().position(|kind| *kind == shape).expect("kinds are those of layers");
             (heads, kind, attention.scores.window)
         });

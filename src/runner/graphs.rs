@@ -201,7 +201,17 @@ fn one_token(limits: &BatchLimits) -> Result<Batch> {
     batch.block_tables.push(0);
     batch.sampled_tokens.push(0);
     batch.sampling.push(Sampling::GREEDY);
-    Ok(batch)
+    Ok(with_window_tables(batch))
+}
+
+/// The same batch with other block tables like the first.
+fn with_window_tables(mut batch: Batch) -> Batch {
+    let Batch { slots, block_tables, window_tables, .. } = &mut batch;
+    for table in window_tables {
+        table.slots.clone_from(slots);
+        table.block_tables.clone_from(block_tables);
+    }
+    batch
 }
 
 /// The largest batch there can be, over one block: for a pass whose results nobody reads.
@@ -221,7 +231,7 @@ pub fn largest_batch(limits: &BatchLimits) -> Result<Batch> {
         batch.sampled_tokens.push(batch.tokens() as u32 - 1);
         batch.sampling.push(Sampling::GREEDY);
     }
-    Ok(batch)
+    Ok(with_window_tables(batch))
 }
 
 #[cfg(test)]
@@ -246,9 +256,9 @@ mod tests {
     #[test]
     fn the_largest_batch_keeps_within_the_limits() {
         for limits in [
-            BatchLimits { tokens: 100, rows: 4, model_len: 30, block_size: 16 },
-            BatchLimits { tokens: 100, rows: 2, model_len: 30, block_size: 16 },
-            BatchLimits { tokens: 8, rows: 4, model_len: 4096, block_size: 16 },
+            BatchLimits { tokens: 100, rows: 4, model_len: 30, block_size: 16, ..BatchLimits::NONE },
+            BatchLimits { tokens: 100, rows: 2, model_len: 30, block_size: 16, ..BatchLimits::NONE },
+            BatchLimits { tokens: 8, rows: 4, model_len: 4096, block_size: 16, ..BatchLimits::NONE },
         ] {
             let batch = largest_batch(&limits).unwrap();
             assert_eq!(batch.tokens(), limits.tokens.min(limits.rows * limits.model_len));

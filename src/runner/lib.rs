@@ -28,9 +28,9 @@ pub mod wire;
 use base::TokenId;
 use base::error::{Error, Result};
 use base::log::{Level, log};
-use compute::KvLayout;
 use compute::batch::{Batch, BatchLimits, BlockId, Sampled, StateSlot};
 pub use compute::{KvCacheDtype, Rounding, SharedPrefixes};
+use compute::{KvLayout, Windowed};
 use follower::Follower;
 pub use formats::source;
 use formats::{Coding, DType};
@@ -246,6 +246,8 @@ pub struct ModelInfo {
     pub process: usize,
     /// Tokens that a token attends to at most, itself included, if every layer has a sliding window: that of the widest one.
     pub window: Option<usize>,
+    /// The block tables of layers with a window, where others have none and keep their blocks.
+    pub windowed: Option<Windowed>,
     /// Stands for the decoder and its weights: models that differ have different ones.
     pub fingerprint: u64,
     /// The coding of most bytes of each part, and all bytes of it in all ranks, in the order of [`WeightPart::ALL`].
@@ -281,9 +283,25 @@ impl ModelInfo {
             num_ranks: 1,
             process: 0,
             window: spec.window(),
+            windowed: spec.kv_groups(limits.model_len).windowed,
             fingerprint: weights.fingerprint(&model.spec),
             parts: WeightPart::ALL.map(|part| (weights.summary().coding(part), weights.summary().bytes(part))),
         }
+    }
+
+    /// Blocks that a sequence of `tokens` tokens needs, if it runs alone.
+    pub fn blocks_of(&self, tokens: usize) -> usize {
+        blocks_of(tokens, self.limits.block_size, self.windowed)
+    }
+
+    /// Tokens of a sequence that runs alone in all blocks.
+    pub fn pool_tokens(&self) -> usize {
+        let (blocks, block_size) = (self.num_kv_blocks, self.limits.block_size);
+        let own = self.windowed.map_or(blocks, |windowed| {
+            let window = windowed.blocks(1, block_size);
+            (blocks / (1 + windowed.tables)).max(blocks.saturating_sub(windowed.tables * window))
+        });
+        own * block_size
     }
 
     /// The coding of most bytes of a part; `None` where the model has no such part.
@@ -295,6 +313,12 @@ impl ModelInfo {
     pub fn bytes_of(&self, part: WeightPart) -> u64 {
         self.parts[part as usize].1
     }
+}
+
+/// Blocks that a sequence of `tokens` tokens needs at once, if it runs alone.
+pub fn blocks_of(tokens: usize, block_size: usize, windowed: Option<Windowed>) -> usize {
+    let blocks = tokens.div_ceil(block_size);
+    blocks + windowed.map_or(0, |windowed| windowed.tables * blocks.min(windowed.blocks(1, block_size)))
 }
 
 /// Whether this build and this machine have a device of that kind, so that a device that is missing is refused before anything is loaded.

@@ -17,6 +17,10 @@ use std::path::{Path, PathBuf};
 /// Device memory that is left alone besides what was measured: a driver takes some for each kernel when it first runs.
 pub const SPARE_BYTES: u64 = 128 << 20;
 
+/// Tokens of prompts whose log-probabilities a pass computes, besides one for each sequence: enough that a long prompt reads the weights rarely, and few enough that
+/// the memory for their logits does not matter.
+const SCORED_TOKENS: usize = 64;
+
 /// The largest batch, from what was asked for and a model of `max_positions`.
 pub fn batch_limits(config: &EngineOptions, max_positions: usize, defaults: &Defaults) -> Result<BatchLimits> {
     let block_size = config.kv_block_size.unwrap_or(defaults.block_size);
@@ -38,7 +42,8 @@ pub fn batch_limits(config: &EngineOptions, max_positions: usize, defaults: &Def
     check("max_num_seqs", rows, RUNNING_SEQUENCES, "a number of sequences from 1 to 65536")?;
     check("max_num_seqs", rows, tokens, "at most max_batched_tokens")?;
 
-    let limits = BatchLimits { tokens, rows, model_len, block_size };
+    let extra_samples = SCORED_TOKENS.min(tokens - rows);
+    let limits = BatchLimits { tokens, rows, model_len, block_size, extra_samples, ..BatchLimits::NONE };
     match limits.table_width().checked_mul(rows) {
         Some(0..=BLOCK_TABLE_ENTRIES) => Ok(limits),
         entries => Err(Error::OutOfMemory {
@@ -98,6 +103,8 @@ pub struct Needs {
     pub state: BlockBytes,
     /// Tokens between checkpoints; `None` where none are kept.
     pub interval: Option<usize>,
+    /// Blocks of the longest sequence.
+    pub longest: usize,
 }
 
 /// What a budget holds, besides a recurrent state for each sequence that may run.
@@ -145,8 +152,9 @@ pub fn host_room(
     memory: &HostMemory,
     defaults: &Defaults,
 ) -> Result<Room> {
-    let Needs { block, state, interval } = *needs;
-    room_in(budget, limits, [block.of_all, state.of_all], [block.of_process, state.of_process], interval, |share| {
+    let Needs { block, state, interval, longest } = *needs;
+    let (of_all, of_process) = ([block.of_all, state.of_all], [block.of_process, state.of_process]);
+    room_in(budget, limits, longest, of_all, of_process, interval, |share| {
         host_bytes(share, limits, block, memory, defaults)
     })
 }
@@ -202,7 +210,7 @@ pub fn device_room(
     memory: &DeviceMemory,
     defaults: &Defaults,
 ) -> Result<Room> {
-    let Needs { block, state, interval } = *needs;
+    let Needs { block, state, interval, longest } = *needs;
     let DeviceBudget { kv, bytes, reserved } = *budget;
     let taken = memory.own + reserved;
     if let Some(budget) = bytes.filter(|&budget| budget < taken + block.of_rank) {
@@ -211,7 +219,7 @@ pub fn device_room(
     }
     let left = bytes.map_or(u64::MAX, |budget| budget - taken);
     let (of_all, of_rank) = ([block.of_all, state.of_all], [block.of_rank, state.of_rank]);
-    let room = room_in(kv, limits, of_all, of_rank, interval, |share| {
+    let room = room_in(kv, limits, longest, of_all, of_rank, interval, |share| {
         let granted = (memory.total as f64 * f64::from(share.unwrap_or(defaults.memory_share))) as u64;
         granted.saturating_sub(memory.total - memory.free).saturating_sub(reserved).min(left)
     })?;
@@ -237,16 +245,17 @@ pub fn check_weights(budget: Option<u64>, weights: u64) -> Result<()> {
 }
 
 /// What the bytes of a budget hold, of which blocks and states take `of_all`, or what `bytes_of_share` makes of a share, of which
-/// they take `of_one`. `[block, state]`
+/// they take `of_one`. `[block, state]`. The longest sequence has `longest` blocks.
 fn room_in(
     budget: KvBudget,
     limits: &BatchLimits,
+    longest: usize,
     of_all: [u64; 2],
     of_one: [u64; 2],
     interval: Option<usize>,
     bytes_of_share: impl FnOnce(Option<f32>) -> u64,
 ) -> Result<Room> {
-    let all_sequences = (limits.rows * limits.table_width()) as u64;
+    let all_sequences = (limits.rows * longest) as u64;
     let (bytes, [block_bytes, state_bytes], useful) = match budget {
         KvBudget::Bytes(bytes) => (bytes, of_all, u64::MAX),
         KvBudget::MemoryShare(share) => (bytes_of_share(Some(share)), of_one, all_sequences),
@@ -319,6 +328,8 @@ mod tests {
     use formats::DType;
 
     const CPU: Defaults = Cpu::DEFAULTS;
+    /// 60 tokens in blocks of 16.
+    const LONGEST: usize = 4;
 
     fn config() -> EngineOptions {
         EngineOptions {
@@ -337,7 +348,7 @@ mod tests {
     /// Of a model without recurrent states.
     fn needs(layout: &KvLayout) -> Needs {
         let nothing = BlockBytes { of_rank: 0, of_process: 0, of_all: 0 };
-        Needs { block: bytes_of(layout), state: nothing, interval: None }
+        Needs { block: bytes_of(layout), state: nothing, interval: None, longest: LONGEST }
     }
 
     #[test]
@@ -387,7 +398,7 @@ mod tests {
     }
 
     fn sizes() -> (BatchLimits, KvLayout) {
-        let limits = BatchLimits { tokens: 8, rows: 4, model_len: 60, block_size: 16 };
+        let limits = BatchLimits { tokens: 8, rows: 4, model_len: 60, block_size: 16, ..BatchLimits::NONE };
         let shape = KvShape { kv_heads: 1, head_dim: 8, block_size: 16, format: KvFormat::Plain(DType::Bf16) };
         (limits, shape.layers(2))
     }
@@ -397,7 +408,8 @@ mod tests {
         let (limits, shape) = sizes();
         let block = shape.block_bytes() as u64;
         let blocks = |bytes| {
-            room_in(KvBudget::Bytes(bytes), &limits, [block, 0], [block, 0], None, |_| 0).map(|room| room.blocks)
+            room_in(KvBudget::Bytes(bytes), &limits, LONGEST, [block, 0], [block, 0], None, |_| 0)
+                .map(|room| room.blocks)
         };
         assert_eq!(blocks(10 * block + block / 2).ok(), Some(10));
         assert_eq!(blocks(1000 * block).ok(), Some(1000));
@@ -413,7 +425,7 @@ mod tests {
         let (limits, shape) = sizes();
         let block = shape.block_bytes() as u64;
         let blocks = |left| {
-            room_in(KvBudget::MemoryShare(0.5), &limits, [block, 0], [block, 0], None, move |_| left)
+            room_in(KvBudget::MemoryShare(0.5), &limits, LONGEST, [block, 0], [block, 0], None, move |_| left)
                 .map(|room| room.blocks)
         };
         assert_eq!(blocks(7 * block).ok(), Some(7));
@@ -541,8 +553,9 @@ mod tests {
 
     #[test]
     fn states_of_sequences_that_run_come_first_and_checkpoints_take_a_part_of_the_rest() {
-        let limits = BatchLimits { tokens: 8, rows: 4, model_len: 60, block_size: 16 };
-        let room = |bytes, interval| room_in(KvBudget::Bytes(bytes), &limits, [10, 100], [10, 100], interval, |_| 0);
+        let limits = BatchLimits { tokens: 8, rows: 4, model_len: 60, block_size: 16, ..BatchLimits::NONE };
+        let room =
+            |bytes, interval| room_in(KvBudget::Bytes(bytes), &limits, LONGEST, [10, 100], [10, 100], interval, |_| 0);
         assert_eq!(room(2000, Some(20)).unwrap(), Room { blocks: 120, checkpoints: 4 });
         assert_eq!(room(2000, None).unwrap(), Room { blocks: 160, checkpoints: 0 });
         // 5 for each of 4 prompts of at most 60 tokens.

@@ -10,11 +10,11 @@ use super::checkpoint::Checkpoint;
 use super::graphs::{self, Capture, Graphs};
 use super::meeting::Seat;
 use super::options::{EngineOptions, PrefixCache};
-use super::{Device, KvBudget, Launching, ModelInfo, Runner, StateInfo, Switches, memory};
+use super::{Device, KvBudget, Launching, ModelInfo, Runner, StateInfo, Switches, blocks_of, memory};
 use base::error::Result;
 use base::log::{Level, log};
 use compute::batch::{Batch, BatchLimits, BlockId, Sampled, StateSlot};
-use compute::{Backend, KvLayout, Rounding, StateShape, Tensor};
+use compute::{Backend, KvGroups, KvLayout, Rounding, StateShape, Tensor};
 use model::decoder::{self, Decoder, SequenceMemory, Stage};
 use model::shard::{Sharding, Sums};
 use model::spec::DecoderSpec;
@@ -72,7 +72,7 @@ impl<B: Backend> PassRunner<B> {
         config: &EngineOptions,
         device: Device,
         seat: &Seat,
-        open_backend: impl FnOnce(&DecoderSpec, &Sharding, &KvLayout) -> Result<B>,
+        open_backend: impl FnOnce(&DecoderSpec, &Sharding, &KvLayout, &KvGroups) -> Result<B>,
         progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
     ) -> Result<(PassRunner<B>, ModelInfo)> {
         let Checkpoint { model, limits, free, kv_format, mut weights } = checkpoint;
@@ -83,14 +83,16 @@ impl<B: Backend> PassRunner<B> {
         };
         let sums = switches.sums.unwrap_or(sums);
         let sharding = Sharding::new(spec, seat.rank, seat.ranks, sums)?;
-        let whole_layout = spec.kv_layout(limits.block_size, kv_format);
+        let whole_layout = spec.kv_layout(&limits, kv_format);
         let kv_layout = sharding.kv_layout(seat.rank, &whole_layout);
         let block_bytes = memory::BlockBytes::new(&sharding, seat.own(), &whole_layout);
         let state_bytes = memory::BlockBytes::of_states(spec, &sharding, seat.own());
         let interval = (config.prefix_cache == PrefixCache::On).then(|| config.state_interval());
-        let needs = memory::Needs { block: block_bytes, state: state_bytes, interval };
+        let groups = spec.kv_groups(limits.model_len);
+        let longest = blocks_of(limits.model_len, limits.block_size, groups.windowed);
+        let needs = memory::Needs { block: block_bytes, state: state_bytes, interval, longest };
         let state = StateShape { numbers: decoder::state_numbers(spec, &sharding), slots: 0 };
-        let mut backend = open_backend(spec, &sharding, &kv_layout)?;
+        let mut backend = open_backend(spec, &sharding, &kv_layout, &groups)?;
         let host = memory::HostMemory { free, weights: weights.total_bytes(), table_cols: spec.numbers_per_position() };
 
         let limits = match config.max_num_seqs {

@@ -1,12 +1,12 @@
 //! How does a [`Batch`] travel to another process?
 //!
-//! As flat arrays of little-endian numbers: ten lengths, then the arrays in the order of the fields. The bytes come from a socket, so
+//! As flat arrays of little-endian numbers: eleven lengths, then the arrays in the order of the fields. The bytes come from a socket, so
 //! they are input like any other. Invariant: a batch that [`BatchDecoder::decode`] accepts fits into [`BatchBounds`] in every number,
 //! so that it can be computed without a further check, and nothing is allocated for bytes that claim more than these bounds.
 
 use compute::batch::{
     Adjustment, Batch, BatchLimits, BlockCopy, FROM_PREVIOUS, MAX_LOGPROBS, NO_MASK, NO_STATE, NO_TOKEN, Sampling,
-    StateCopy, StateSlot,
+    StateCopy, StateSlot, WindowTable,
 };
 
 /// What the numbers of a batch may be.
@@ -25,7 +25,7 @@ pub struct BatchBounds {
 }
 
 /// Lengths at the front of a batch, each of four bytes.
-const LENGTHS: usize = 10;
+const LENGTHS: usize = 11;
 /// Bytes of a [`Sampling`], of an [`Adjustment`] and of a [`BlockCopy`].
 const SAMPLING_BYTES: usize = 80;
 const ADJUSTMENT_BYTES: usize = 12;
@@ -49,7 +49,7 @@ impl BatchBounds {
             ("tokens", tokens),
             ("rows", rows),
             ("entries of a block table", self.limits.table_width()),
-            ("samples", rows),
+            ("samples", self.limits.samples()),
             ("adjustments", rows.saturating_mul(self.vocab_size)),
             ("words of masks", rows.saturating_mul(self.mask_words())),
             ("pooled rows", self.limits.pooled_rows()),
@@ -57,6 +57,7 @@ impl BatchBounds {
             ("copies of blocks", self.num_blocks.min(rows.saturating_mul(self.limits.table_width()))),
             ("rows with a state", if self.num_states > 0 { rows } else { 0 }),
             ("copies of states", if self.num_states > 0 { rows } else { 0 }),
+            ("block tables besides the first", self.limits.window_tables),
         ]
     }
 
@@ -68,11 +69,14 @@ impl BatchBounds {
 
 /// Bytes of a batch with these lengths.
 fn bytes_of(lengths: &[usize; LENGTHS]) -> usize {
-    let &[tokens, rows, table_width, samples, adjustments, masks, pooled, copies, states, state_copies] = lengths;
+    let &[tokens, rows, table_width, samples, adjustments, masks, pooled, copies, states, state_copies, tables] =
+        lengths;
     // Of each row where its state is read and left, of each token where it is kept besides.
     let saves = if states > 0 { tokens } else { 0 };
-    let arrays = [tokens.saturating_mul(3), rows + 1, rows, rows.saturating_mul(table_width), samples, masks, pooled];
-    let words = arrays.into_iter().chain([LENGTHS, states.saturating_mul(2), saves]);
+    let entries = rows.saturating_mul(table_width);
+    let windowed = tables.saturating_mul(tokens.saturating_add(entries));
+    let arrays = [tokens.saturating_mul(3), rows + 1, rows, entries, samples, masks, pooled];
+    let words = arrays.into_iter().chain([LENGTHS, states.saturating_mul(2), saves, windowed]);
     let words = words.fold(0, usize::saturating_add);
     let copies = copies.saturating_add(state_copies);
     [(words, 4), (samples, SAMPLING_BYTES), (adjustments, ADJUSTMENT_BYTES), (copies, COPY_BYTES)]
@@ -82,8 +86,10 @@ fn bytes_of(lengths: &[usize; LENGTHS]) -> usize {
 
 /// Bytes of the largest batch that changes no logits.
 pub fn bytes_of_plain(limits: &BatchLimits) -> usize {
-    let BatchLimits { tokens, rows, .. } = *limits;
-    bytes_of(&[tokens, rows, limits.table_width(), rows, 0, 0, limits.pooled_rows(), rows, rows, rows])
+    let BatchLimits { tokens, rows, window_tables, .. } = *limits;
+    let copies = rows * (1 + window_tables);
+    let (samples, pooled) = (limits.samples(), limits.pooled_rows());
+    bytes_of(&[tokens, rows, limits.table_width(), samples, 0, 0, pooled, copies, rows, rows, window_tables])
 }
 
 /// Appends `batch` to `to`, which allocates nothing once it has held a batch as large.
@@ -96,6 +102,7 @@ pub fn encode(batch: &Batch, to: &mut Vec<u8>) {
         context_lens,
         block_tables,
         table_width,
+        window_tables,
         sampled_tokens,
         sampling,
         adjustments,
@@ -118,6 +125,7 @@ pub fn encode(batch: &Batch, to: &mut Vec<u8>) {
         copies.len(),
         state_slots.len(),
         state_copies.len(),
+        window_tables.len(),
     ];
     to.reserve(bytes_of(&lengths));
     put(to, &lengths.map(|len| len as u32));
@@ -135,6 +143,10 @@ pub fn encode(batch: &Batch, to: &mut Vec<u8>) {
     [state_sources, state_slots, state_saves].into_iter().for_each(|array| put(to, array));
     for StateCopy { from, to: target } in state_copies {
         put(to, &[*from, *target]);
+    }
+    for WindowTable { slots, block_tables } in window_tables {
+        put(to, slots);
+        put(to, block_tables);
     }
 }
 
@@ -198,7 +210,8 @@ impl BatchDecoder {
     pub fn decode(&mut self, bytes: &[u8], batch: &mut Batch) -> Result<(), Refused> {
         let mut from = Numbers(bytes);
         let lengths = self.lengths(bytes, &mut from)?;
-        let [tokens, rows, table_width, samples, adjustments, masks, pooled, copies, states, state_copies] = lengths;
+        let [tokens, rows, table_width, samples, adjustments, masks, pooled, copies, states, state_copies, tables] =
+            lengths;
         batch.clear();
         from.take(tokens, &mut batch.token_ids);
         from.take(tokens, &mut batch.positions);
@@ -227,6 +240,11 @@ impl BatchDecoder {
             let [from, to] = from.words();
             StateCopy { from, to }
         }));
+        batch.window_tables.resize_with(tables, WindowTable::default);
+        for table in &mut batch.window_tables {
+            from.take(tokens, &mut table.slots);
+            from.take(rows * table_width, &mut table.block_tables);
+        }
         self.check_states(batch)?;
         self.check_rows(batch)?;
         self.check_slots(batch)?;
@@ -250,13 +268,19 @@ impl BatchDecoder {
     /// Checks the rows, their positions and the blocks that they read.
     fn check_rows(&self, batch: &Batch) -> Result<(), Refused> {
         let BatchBounds { num_blocks, vocab_size, depth, limits, .. } = self.bounds;
-        let samples = if depth > 1 { limits.rows } else { 0 };
+        let samples = if depth > 1 { limits.samples() } else { 0 };
         let is_token = |token: u32| match token & FROM_PREVIOUS {
             0 => (token as usize) < vocab_size,
             _ => ((token & !FROM_PREVIOUS) as usize) < samples,
         };
         all("token", &batch.token_ids, is_token)?;
-        all("block", &batch.block_tables, |block| (block as usize) < num_blocks)?;
+        if batch.window_tables.len() != limits.window_tables {
+            return Err(format!("it has {} block tables besides the first", batch.window_tables.len()));
+        }
+        let windowed = batch.window_tables.iter().map(|table| &table.block_tables);
+        for table in [&batch.block_tables].into_iter().chain(windowed) {
+            all("block", table, |block| (block as usize) < num_blocks)?;
+        }
         let starts = &batch.row_starts;
         let ascends = starts.windows(2).all(|pair| pair[0] < pair[1]);
         if !ascends || starts.first() != Some(&0) || starts.last().map(|end| *end as usize) != Some(batch.tokens()) {
@@ -283,8 +307,9 @@ impl BatchDecoder {
     /// Checks where keys and values are stored: no two tokens write the same memory.
     fn check_slots(&mut self, batch: &Batch) -> Result<(), Refused> {
         let slots = self.bounds.num_blocks * self.bounds.limits.block_size;
-        all("slot", &batch.slots, |slot| (slot as usize) < slots)?;
         self.sorted_slots.clone_from(&batch.slots);
+        batch.window_tables.iter().for_each(|table| self.sorted_slots.extend_from_slice(&table.slots));
+        all("slot", &self.sorted_slots, |slot| (slot as usize) < slots)?;
         self.sorted_slots.sort_unstable();
         match self.sorted_slots.windows(2).find(|pair| pair[0] == pair[1]) {
             None => Ok(()),
@@ -343,8 +368,9 @@ impl BatchDecoder {
         let BatchBounds { vocab_size, limits, depth, .. } = self.bounds;
         let in_mask = |mask: u32| (mask as usize).checked_add(self.bounds.mask_words());
         let is_mask = sampling.mask == NO_MASK || in_mask(sampling.mask).is_some_and(|end| end <= batch.masks.len());
-        let is_awaited =
-            |token: u32| depth > 1 && token & FROM_PREVIOUS != 0 && ((token & !FROM_PREVIOUS) as usize) < limits.rows;
+        let is_awaited = |token: u32| {
+            depth > 1 && token & FROM_PREVIOUS != 0 && ((token & !FROM_PREVIOUS) as usize) < limits.samples()
+        };
         let penalties = [sampling.presence_penalty, sampling.frequency_penalty];
         let adjusted = sampling.adjusted();
         for (what, holds) in [

@@ -86,7 +86,8 @@ fn selective_scans_agree() {
             let (device_batch, rates) = (staged(cuda, &batch), cuda.table(&rates).unwrap());
             let (xbc, steps) = (filled(cuda, &xbc, sizes.width()), filled(cuda, &steps, step_width));
             let mut out = poisoned(cuda, batch.tokens(), sizes.head_width());
-            let inputs = ScanInputs { xbc: &xbc, steps: &steps, first_step: FIRST_GATE, rates: &rates };
+            let step_scale = recurrent::step_scale(sizes);
+            let inputs = ScanInputs { xbc: &xbc, steps: &steps, first_step: FIRST_GATE, step_scale, rates: &rates };
             ops::selective_scan(cuda, &mut out, inputs, sizes, (&mut states, at), &device_batch);
             // Sums of `state_dim` products of numbers below 1 and states below 5, through at most nine tokens.
             let error = sizes.state_dim as f64 * 5.0 * FEW_OPERATIONS;
@@ -160,7 +161,8 @@ fn gated_norms_agree() {
             cuda.states(&StateShape { numbers: 1, slots: 1 }).unwrap();
             let (mut x, gate) = (filled(cuda, &x, cols), filled(cuda, &gates, width));
             let weight = cuda.table(&weight).unwrap();
-            let gate = HeadGate { gate: &gate, first, order, head_dim, weight: &weight, eps: 1e-5 };
+            let scale = case.scale();
+            let gate = HeadGate { gate: &gate, first, scale, order, head_dim, weight: &weight, eps: 1e-5 };
             ops::gated_norm(cuda, &mut x, gate);
             let near = |&v: &f32| Near::stored(f64::from(v), 3.0 * FEW_OPERATIONS * f64::from(v.abs()), dtype);
             let expected: Vec<Near> = expected.iter().map(near).collect();

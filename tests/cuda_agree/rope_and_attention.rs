@@ -3,12 +3,12 @@
 use crate::scene::{
     Near, Random, Scene, assert_near, bound, coded, filled, host_vector, numbers, on_device, poisoned, staged, unit,
 };
-use compute::batch::Batch;
+use compute::batch::{Batch, WindowTable};
 use compute::cuda::{Chaining, Cuda, Vector};
 use compute::ops;
 use compute::{
-    AttentionSpec, Backend, HeadRows, KvShape, NormExtent, NormOrder, Pairing, QkNormRope, QkNormWeights, RopeTable,
-    Rounding,
+    AttentionSpec, Backend, HeadRows, KvPlace, KvShape, NormExtent, NormOrder, Pairing, QkNormRope, QkNormWeights,
+    RopeTable, Rounding,
 };
 use formats::DType;
 
@@ -122,6 +122,16 @@ impl Inputs {
         let (qkv, cached) = (self.qkv[row * cols..][..cols].to_vec(), self.cached.clone());
         Inputs { batch, blocks: self.blocks, qkv, cached }
     }
+
+    /// The same with its block table in the third place, where the first and the second lead to other blocks.
+    fn in_window_table(mut self) -> Inputs {
+        let Batch { slots, block_tables, window_tables, .. } = &mut self.batch;
+        let own = WindowTable { slots: slots.clone(), block_tables: block_tables.clone() };
+        slots.reverse();
+        block_tables.reverse();
+        *window_tables = vec![WindowTable { slots: slots.clone(), block_tables: block_tables.clone() }, own];
+        self
+    }
 }
 
 impl Case {
@@ -185,6 +195,7 @@ impl Case {
         let mut cache = cuda.kv_cache(&self.shape(dtype).layers(2), inputs.blocks).unwrap();
         cache.fill(&inputs.cached).unwrap();
         let device_batch = staged(cuda, &inputs.batch);
+        let place = KvPlace { layer: 0, table: inputs.batch.window_tables.len() };
         let mut qkv = filled(cuda, &inputs.qkv, (heads + 2 * kv_heads) * head_dim);
         let mut out = poisoned(cuda, inputs.batch.tokens(), heads * head_dim);
         let extent = NormExtent::Head(NormOrder::BeforeRope);
@@ -198,10 +209,10 @@ impl Case {
         };
         if is_fused {
             let rows = HeadRows { qkv: &mut qkv, out: &mut out };
-            ops::rope_and_attention(cuda, &spec, rows, transform, &mut cache, 0, &device_batch);
+            ops::rope_and_attention(cuda, &spec, rows, transform, &mut cache, place, &device_batch);
         } else {
-            ops::rope_and_cache(cuda, &spec, &mut qkv, transform, &mut cache, 0, &device_batch);
-            ops::attention(cuda, &spec, &mut out, &qkv, &cache, 0, &device_batch);
+            ops::rope_and_cache(cuda, &spec, &mut qkv, transform, &mut cache, place, &device_batch);
+            ops::attention(cuda, &spec, &mut out, &qkv, &cache, place, &device_batch);
         }
         let out = cuda.read(&out).unwrap();
         let rows = out.chunks_exact(heads * head_dim).zip(&inputs.batch.context_lens);
@@ -246,6 +257,25 @@ fn attention_that_prepares_its_rows_agrees_with_the_ops_one_by_one() {
                         }
                     }
                 }
+            }
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn a_layer_reads_and_writes_through_the_block_table_of_its_group() {
+    on_device(|cuda, dtype| {
+        for (index, case) in CASES.iter().enumerate() {
+            let (tables, inputs) = (case.tables(cuda, dtype), case.inputs(dtype));
+            let moved = case.inputs(dtype).in_window_table();
+            for (rounding, is_fused) in
+                [(Rounding::Fastest, true), (Rounding::Fastest, false), (Rounding::BatchInvariant, true)]
+            {
+                cuda.set_rounding(rounding);
+                let wanted = case.run(cuda, &tables, &inputs, dtype, is_fused);
+                let found = case.run(cuda, &tables, &moved, dtype, is_fused);
+                assert!(found == wanted, "case {index}, {dtype:?}, {rounding:?}, one launch: {is_fused}");
             }
         }
     });

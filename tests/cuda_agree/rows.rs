@@ -4,9 +4,10 @@ use crate::scene::{
     FEW_OPERATIONS, Near, Random, Scene, assert_near, bound, errors_of_norm, filled, host_matrix, host_vector,
     near_normalized, numbers, on_device, poisoned, rounded, staged, wide,
 };
+use compute::cpu::reference;
 use compute::cuda::{Cuda, Vector};
 use compute::ops;
-use compute::{Activation, AddNorm, Backend, NextNorm, NormKind, NormWeights};
+use compute::{Activated, Activation, AddNorm, Backend, Curve, NextNorm, NormKind, NormWeights, Part};
 use formats::DType;
 
 const SHAPES: [(usize, usize); 6] = [(1, 8), (3, 40), (64, 1024), (5, 4096), (2, 12_288), (300, 256)];
@@ -231,6 +232,48 @@ fn sigmoid_gates_agree() {
             let expected: Vec<Near> = expected.collect();
             let what = format!("{tokens} x {width}, up to {size}, {dtype:?}");
             assert_near(&cuda.read(&gated).unwrap(), &expected, bound(dtype), &what);
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn activations_agree() {
+    on_device(|cuda, dtype| {
+        let curves = [Curve::ReluSquared, Curve::Gate(Activation::Silu), Curve::Gate(Activation::GeluTanh)];
+        for ((tokens, width), (curve, scale)) in
+            SHAPES.into_iter().flat_map(|shape| curves.into_iter().zip([1.0, 0.7, -1.5]).map(move |it| (shape, it)))
+        {
+            let mut random = Random(7);
+            // Columns 16.. of one tensor, and 8.. of another; rows are padded in memory.
+            let [of, factors] = [16, 8].map(|first| numbers(&mut random, tokens * (first + width), 5.0, dtype));
+            let (x, y) = (filled(cuda, &of, 16 + width), filled(cuda, &factors, 8 + width));
+            for has_times in [false, true] {
+                let mut out = poisoned(cuda, tokens, width);
+                let times = has_times.then_some(Part { x: &y, first: 8 });
+                ops::activate(cuda, &mut out, Activated { of: Part { x: &x, first: 16 }, scale, curve, times });
+                let near = |row: usize, i: usize| {
+                    let v = of[row * (16 + width) + 16 + i];
+                    let factor = if has_times { f64::from(factors[row * (8 + width) + 8 + i]) } else { 1.0 };
+                    let mut value = [f32::NAN];
+                    reference::activate(&mut value, &[v], (scale, curve), None);
+                    let (value, scaled) = (f64::from(value[0]) * factor, f64::from((scale * v).abs()));
+                    // An exponent is off by that many units, and its power by as great a share.
+                    let exponent = match curve {
+                        Curve::ReluSquared => 0.0,
+                        Curve::Gate(Activation::Silu) => scaled,
+                        Curve::Gate(Activation::GeluTanh) => 1.6 * scaled + 0.072 * scaled.powi(3),
+                    };
+                    // A value that f32 does not have gives 0, instead of what is less than this.
+                    Near::stored(value, FEW_OPERATIONS * (1.0 + exponent) * value.abs() + 1e-35, dtype)
+                };
+                let expected: Vec<Near> = (0..tokens)
+                    .flat_map(|row| (0..width).map(move |i| (row, i)))
+                    .map(|(row, i)| near(row, i))
+                    .collect();
+                let what = format!("{curve:?}, {scale}, {has_times}, {tokens} x {width}, {dtype:?}");
+                assert_near(&cuda.read(&out).unwrap(), &expected, bound(dtype), &what);
+            }
         }
     });
 }

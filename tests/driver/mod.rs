@@ -16,6 +16,9 @@ use runner::{Device, ModelInfo, Runner};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
+/// Blocks of each block table: sequences of one test have fewer.
+const BLOCKS_APART: u32 = 1600;
+
 /// The folder of a case in tests/golden.
 pub fn golden(name: &str) -> PathBuf {
     root().join("tests/golden").join(name)
@@ -29,7 +32,7 @@ pub fn config() -> EngineOptions {
         max_num_seqs: Some(64),
         max_batched_tokens: Some(512),
         kv_block_size: Some(4),
-        kv_cache_bytes: Some(8 << 20),
+        kv_cache_bytes: Some(32 << 20),
         ..EngineOptions::new("")
     }
 }
@@ -91,6 +94,14 @@ impl Sequence {
         let used = end.div_ceil(limits.block_size);
         batch.block_tables.extend_from_slice(&self.blocks[..used]);
         batch.block_tables.resize((row + 1) * batch.table_width, 0);
+        for (index, table) in batch.window_tables.iter_mut().enumerate() {
+            // Blocks that no sequence of a test has in the first table.
+            let apart = (index as u32 + 1) * BLOCKS_APART;
+            let begin = batch.slots.len() - count;
+            table.slots.extend(batch.slots[begin..].iter().map(|slot| slot + apart * limits.block_size as u32));
+            table.block_tables.extend(self.blocks[..used].iter().map(|block| block + apart));
+            table.block_tables.resize((row + 1) * batch.table_width, 0);
+        }
         if end == self.tokens.len() {
             batch.sampled_tokens.push(batch.tokens() as u32 - 1);
             batch.sampling.push(Sampling { position: end as u32, ..Sampling::GREEDY });

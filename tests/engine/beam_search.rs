@@ -4,6 +4,7 @@ use crate::fake_runner;
 
 use base::TokenId;
 use base::error::Error;
+use compute::Windowed;
 use compute::batch::BatchLimits;
 use engine::beam_search::{BeamParams, EarlyStopping};
 use engine::options::PrefixCache;
@@ -20,8 +21,8 @@ use std::time::Duration;
 const VOCAB: usize = 24;
 
 fn shape(rows: usize, blocks: usize) -> Shape {
-    let limits = BatchLimits { tokens: 64, rows, model_len: 64, block_size: 4 };
-    Shape { limits, blocks, vocab: VOCAB, stages: 1, depth: 1, window: None, states: None }
+    let limits = BatchLimits { tokens: 64, rows, model_len: 64, block_size: 4, ..BatchLimits::NONE };
+    Shape { limits, blocks, vocab: VOCAB, stages: 1, depth: 1, window: None, states: None, windowed: None }
 }
 
 fn open(shape: Shape, prefix_cache: PrefixCache) -> Engine {
@@ -239,28 +240,38 @@ struct World {
 }
 
 fn worlds() -> impl Strategy<Value = World> {
-    let limits = (1..24usize, 1..7usize, 12..40usize, 1..5usize);
+    let limits = (1..24usize, 1..7usize, 12..40usize, 1..5usize, 0..4usize);
     let state = prop::option::weighted(0.5, (0..6usize, 1..20usize));
     let runner = (1..3usize, 1..3usize, 3..30usize, prop::option::weighted(0.4, 2..12usize), state);
+    let windowed = prop::option::weighted(0.5, (1..4usize, 1..12usize));
     let cache = prop::sample::select(vec![PrefixCache::On, PrefixCache::Off]);
     let budget = prop::sample::select(vec![Budget::OnePass, Budget::Time(Duration::ZERO)]);
     let requests = prop::collection::vec(requests(), 1..6);
-    (limits, runner, cache, budget, requests).prop_map(
+    (limits, runner, windowed, cache, budget, requests).prop_map(
         |(
-            (tokens, rows, model_len, block_size),
+            (tokens, rows, model_len, block_size, extra_samples),
             (stages, depth, blocks, window, state),
+            windowed,
             prefix_cache,
             budget,
             requests,
         )| {
             World {
                 shape: Shape {
-                    limits: BatchLimits { tokens, rows, model_len, block_size },
-                    blocks,
+                    limits: BatchLimits {
+                        tokens,
+                        rows,
+                        model_len,
+                        block_size,
+                        extra_samples,
+                        window_tables: windowed.map_or(0, |(tables, _)| tables),
+                    },
+                    blocks: blocks * windowed.map_or(1, |(tables, _)| 1 + tables),
                     vocab: VOCAB,
                     stages,
                     depth,
-                    window: window.filter(|_| state.is_none()),
+                    window: window.filter(|_| state.is_none() && windowed.is_none()),
+                    windowed: windowed.map(|(tables, window)| Windowed { tables, window }),
                     states: state.map(|(checkpoints, interval)| (rows + checkpoints, interval)),
                 },
                 prefix_cache,
@@ -312,7 +323,7 @@ fn run(world: World) {
     while requests.peek().is_some() || !handle.is_finished() {
         if let Some((prompt, params, _, cancel)) = requests.next_if(|next| next.2 <= steps_since) {
             steps_since = 0;
-            let pool = shape.blocks * shape.limits.block_size;
+            let pool = shape.pool_tokens();
             let reach = shape.limits.model_len.min(prompt.len() + params.max_tokens.unwrap() as usize);
             match handle.add_request(Prompt::Tokens(&prompt), params.clone()) {
                 Ok(id) => {

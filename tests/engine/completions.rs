@@ -19,8 +19,8 @@ use std::time::Duration;
 const BLOCK_SIZE: usize = 4;
 
 fn shape(tokens: usize, rows: usize, depth: usize) -> Shape {
-    let limits = BatchLimits { tokens, rows, model_len: 128, block_size: BLOCK_SIZE };
-    Shape { limits, blocks: 64, vocab: 24, stages: 2, depth, window: None, states: None }
+    let limits = BatchLimits { tokens, rows, model_len: 128, block_size: BLOCK_SIZE, ..BatchLimits::NONE };
+    Shape { limits, blocks: 64, vocab: 24, stages: 2, depth, window: None, states: None, windowed: None }
 }
 
 fn open(shape: Shape, prefix_cache: PrefixCache) -> Engine {

@@ -6,6 +6,7 @@ use crate::random_requests;
 
 use base::TokenId;
 use base::error::Error;
+use compute::Windowed;
 use compute::batch::BatchLimits;
 use engine::logprobs::Logprobs;
 use engine::options::PrefixCache;
@@ -27,8 +28,8 @@ fn limits() -> EngineLimits {
 }
 
 fn shape(tokens: usize, rows: usize, model_len: usize, blocks: usize) -> Shape {
-    let limits = BatchLimits { tokens, rows, model_len, block_size: 4 };
-    Shape { limits, blocks, vocab: VOCAB, stages: 3, depth: 1, window: None, states: None }
+    let limits = BatchLimits { tokens, rows, model_len, block_size: 4, ..BatchLimits::NONE };
+    Shape { limits, blocks, vocab: VOCAB, stages: 3, depth: 1, window: None, states: None, windowed: None }
 }
 
 fn engine() -> Engine {
@@ -84,28 +85,38 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
 }
 
 fn worlds() -> impl Strategy<Value = World> {
-    let limits = (1..24usize, 1..7usize, 6..56usize, 1..5usize);
+    let limits = (1..24usize, 1..7usize, 6..56usize, 1..5usize, 0..4usize);
     // Checkpoints besides the states of the rows, and tokens between them. A model with recurrent state has no window.
     let state = prop::option::weighted(0.5, (0..6usize, 1..20usize));
-    let runner = (1..4usize, 1..3usize, prop::option::weighted(0.4, 2..12usize), state);
+    // Tables of layers with a window, and that window.
+    let windowed = prop::option::weighted(0.5, (1..4usize, 1..12usize));
+    let runner = (1..4usize, 1..3usize, prop::option::weighted(0.4, 2..12usize), windowed, state);
     let cache = prop::sample::select(vec![PrefixCache::On, PrefixCache::On, PrefixCache::Off]);
     (limits, 2..24usize, runner, cache, prop::option::weighted(0.2, 1..5usize), actions()).prop_map(
         |(
-            (tokens, rows, model_len, block_size),
+            (tokens, rows, model_len, block_size, extra_samples),
             blocks,
-            (stages, depth, window, state),
+            (stages, depth, window, windowed, state),
             prefix_cache,
             max_queue,
             actions,
         )| {
             World {
                 shape: Shape {
-                    limits: BatchLimits { tokens, rows, model_len, block_size },
-                    blocks,
+                    limits: BatchLimits {
+                        tokens,
+                        rows,
+                        model_len,
+                        block_size,
+                        extra_samples,
+                        window_tables: windowed.map_or(0, |(tables, _)| tables),
+                    },
+                    blocks: blocks * windowed.map_or(1, |(tables, _)| 1 + tables),
                     vocab: VOCAB,
                     stages,
                     depth,
-                    window: window.filter(|_| state.is_none()),
+                    window: window.filter(|_| state.is_none() && windowed.is_none()),
+                    windowed: windowed.map(|(tables, window)| Windowed { tables, window }),
                     states: state.map(|(checkpoints, interval)| (rows + checkpoints, interval)),
                 },
                 prefix_cache,
@@ -316,6 +327,29 @@ proptest! {
 
 fn greedy(max_tokens: u32) -> SamplingParams {
     SamplingParams { max_tokens: Some(max_tokens), eos: Eos::Ignored, ..SamplingParams::default() }
+}
+
+/// The log-probabilities of a prompt take a sample per token, of which a pass has more than one per sequence.
+#[test]
+fn log_probabilities_of_a_long_prompt_take_few_passes() {
+    let passes = |extra_samples| {
+        let limits =
+            BatchLimits { tokens: 256, rows: 2, model_len: 2100, block_size: 4, extra_samples, ..BatchLimits::NONE };
+        let mut engine = Engine::with_runner(load(Shape { limits, ..shape(256, 2, 2100, 600) }), self::limits());
+        let prompt: Vec<TokenId> = (0..2000).map(|i| 1 + i % 20).collect();
+        let params = SamplingParams { num_prompt_logprobs: 1, ..greedy(1) };
+        engine.handle().add_request(Prompt::Tokens(&prompt), params).unwrap();
+        let (mut passes, mut scored) = (0, 0);
+        while !engine.handle().is_finished() {
+            passes += engine.step(Budget::OnePass).unwrap().passes;
+            while let Some(output) = engine.next_output() {
+                scored += output.prompt_logprobs.len();
+            }
+        }
+        assert_eq!(scored, 1999);
+        passes
+    };
+    assert_eq!((passes(0), passes(64)), (1000, 31));
 }
 
 /// Runs all requests to their end and joins the outputs of each.

@@ -59,10 +59,10 @@ fn parse(text: &str) -> HashMap<String, f64> {
 }
 
 fn open(depth: usize) -> Engine {
-    let limits = BatchLimits { tokens: 16, rows: 4, model_len: 64, block_size: 4 };
+    let limits = BatchLimits { tokens: 16, rows: 4, model_len: 64, block_size: 4, ..BatchLimits::NONE };
     let settings = EngineLimits { max_queue: None, prefix_cache: PrefixCache::On, seed: 1 };
     Engine::with_runner(
-        load(Shape { limits, blocks: 64, vocab: 24, stages: 1, depth, window: None, states: None }),
+        load(Shape { limits, blocks: 64, vocab: 24, stages: 1, depth, window: None, states: None, windowed: None }),
         settings,
     )
 }

@@ -17,8 +17,8 @@ const BLOCK_SIZE: usize = 4;
 
 /// An engine of `blocks` blocks for sequences of up to 32 tokens, which are 8 blocks.
 fn open(blocks: usize, depth: usize, prefix_cache: PrefixCache) -> Engine {
-    let limits = BatchLimits { tokens: 16, rows: 4, model_len: 32, block_size: BLOCK_SIZE };
-    let shape = Shape { limits, blocks, vocab: 24, stages: 2, depth, window: None, states: None };
+    let limits = BatchLimits { tokens: 16, rows: 4, model_len: 32, block_size: BLOCK_SIZE, ..BatchLimits::NONE };
+    let shape = Shape { limits, blocks, vocab: 24, stages: 2, depth, window: None, states: None, windowed: None };
     Engine::with_runner(load(shape), EngineLimits { max_queue: None, prefix_cache, seed: SEED })
 }
 

@@ -19,8 +19,8 @@ use text::tokenizer::{AddedTokens, Encoding, SpelledTokens};
 const BLOCK_SIZE: usize = 4;
 
 fn shape(blocks: usize, depth: usize) -> Shape {
-    let limits = BatchLimits { tokens: 16, rows: 4, model_len: 64, block_size: BLOCK_SIZE };
-    Shape { limits, blocks, vocab: 24, stages: 2, depth, window: None, states: None }
+    let limits = BatchLimits { tokens: 16, rows: 4, model_len: 64, block_size: BLOCK_SIZE, ..BatchLimits::NONE };
+    Shape { limits, blocks, vocab: 24, stages: 2, depth, window: None, states: None, windowed: None }
 }
 
 fn open(shape: Shape) -> Engine {

@@ -34,8 +34,8 @@ struct Answer {
 }
 
 fn shape(rows: usize, blocks: usize, depth: usize) -> Shape {
-    let limits = BatchLimits { tokens: 24, rows, model_len: 256, block_size: 4 };
-    Shape { limits, blocks, vocab: VOCAB, stages: 3, depth, window: None, states: None }
+    let limits = BatchLimits { tokens: 24, rows, model_len: 256, block_size: 4, ..BatchLimits::NONE };
+    Shape { limits, blocks, vocab: VOCAB, stages: 3, depth, window: None, states: None, windowed: None }
 }
 
 /// A fake model that spells its tokens as the demo model does.

@@ -42,9 +42,17 @@ fn tokenizer(kind: &str) -> Tokenizer {
 /// An engine whose blocks do not suffice for all its rows, so that sequences are preempted.
 fn open(kind: &str, depth: usize) -> Engine {
     let tokenizer = tokenizer(kind);
-    let limits = BatchLimits { tokens: 24, rows: 6, model_len: 128, block_size: 4 };
-    let shape =
-        Shape { limits, blocks: 40, vocab: tokenizer.vocab_size(), stages: 2, depth, window: None, states: None };
+    let limits = BatchLimits { tokens: 24, rows: 6, model_len: 128, block_size: 4, ..BatchLimits::NONE };
+    let shape = Shape {
+        limits,
+        blocks: 40,
+        vocab: tokenizer.vocab_size(),
+        stages: 2,
+        depth,
+        window: None,
+        states: None,
+        windowed: None,
+    };
     Engine::with_tokenizer(
         load(shape),
         EngineLimits { max_queue: None, prefix_cache: PrefixCache::On, seed: SEED },

@@ -15,12 +15,13 @@ use std::time::{Duration, Instant};
 
 fn shape(tokens: usize, rows: usize, model_len: usize, blocks: usize) -> Shape {
     Shape {
-        limits: BatchLimits { tokens, rows, model_len, block_size: 4 },
+        limits: BatchLimits { tokens, rows, model_len, block_size: 4, ..BatchLimits::NONE },
         blocks,
         vocab: 24,
         stages: 3,
         depth: 1,
         window: None,
+        windowed: None,
         states: None,
     }
 }

@@ -14,8 +14,9 @@ use fake_runner::{Shape, load};
 fn a_model_of_windows_alone_holds_the_blocks_of_its_window() {
     // 200 tokens would take 50 blocks of 4; a window of 10 tokens spans 4 blocks at most, and the next token may need one more.
     for (depth, prefix_cache) in [(1, PrefixCache::On), (2, PrefixCache::On), (1, PrefixCache::Off)] {
-        let limits = BatchLimits { tokens: 16, rows: 4, model_len: 200, block_size: 4 };
-        let shape = Shape { limits, blocks: 50, vocab: 24, stages: 3, depth, window: Some(10), states: None };
+        let limits = BatchLimits { tokens: 16, rows: 4, model_len: 200, block_size: 4, ..BatchLimits::NONE };
+        let shape =
+            Shape { limits, blocks: 50, vocab: 24, stages: 3, depth, window: Some(10), states: None, windowed: None };
         let mut engine = Engine::with_runner(load(shape), EngineLimits { max_queue: None, prefix_cache, seed: SEED });
         let prompt: Vec<TokenId> = (0..60).map(|i| 1 + i % 20).collect();
         let params = SamplingParams { max_tokens: Some(130), eos: Eos::Ignored, ..SamplingParams::default() };

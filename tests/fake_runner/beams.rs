@@ -27,7 +27,7 @@ pub fn ending_tokens(params: &SamplingParams) -> Vec<TokenId> {
 pub fn beam_search(prompt: &[TokenId], params: &SamplingParams, shape: &Shape) -> Vec<Found> {
     let beams = params.beams.expect("a request with beams");
     let width = beams.width as usize;
-    let pool = shape.blocks * shape.limits.block_size;
+    let pool = shape.pool_tokens();
     let room = shape.limits.model_len.min(pool) - prompt.len();
     let max = params.max_tokens.map_or(room, |max| room.min(max as usize));
     let ending = ending_tokens(params);

@@ -15,7 +15,7 @@ use compute::batch::{
     Adjustment, Batch, BatchLimits, BlockId, FROM_PREVIOUS, MAX_LOGPROBS, NO_MASK, NO_STATE, NO_TOKEN, Sampled,
     Sampling, StateSlot,
 };
-use compute::{KvFormat, KvShape};
+use compute::{KvFormat, KvShape, Windowed};
 use engine::sampling_params::SamplingParams;
 use formats::DType;
 use runner::{Device, Loaded, ModelInfo, Runner, StateInfo};
@@ -36,8 +36,20 @@ pub struct Shape {
     pub depth: usize,
     /// Tokens that a token attends to at most, 2 or more: what a slot holds depends on the slot before it.
     pub window: Option<usize>,
+    /// Block tables of layers with a window, in which each slot holds what that of the first table does.
+    pub windowed: Option<Windowed>,
     /// Slots of recurrent state, and tokens between its checkpoints. A state is eight bytes: a digest of all tokens so far.
     pub states: Option<(usize, usize)>,
+}
+
+impl Shape {
+    /// Tokens of a sequence that has all blocks.
+    pub fn pool_tokens(&self) -> usize {
+        let fits = |&blocks: &usize| {
+            runner::blocks_of(blocks * self.limits.block_size, self.limits.block_size, self.windowed) <= self.blocks
+        };
+        (0..=self.blocks).filter(fits).max().unwrap_or(0) * self.limits.block_size
+    }
 }
 
 /// The token that ends an answer of a fake model.
@@ -59,6 +71,8 @@ pub struct FakeRunner {
     states: Vec<u64>,
     /// Which row writes to each block in this pass. `[blocks]`
     writers: Vec<Option<usize>>,
+    /// Which table and row do. `[blocks]`
+    table_writers: Vec<Option<(usize, usize)>>,
     sampled: Vec<TokenId>,
     hidden: Vec<f32>,
     /// Blocks that are written after this many further passes.
@@ -94,12 +108,13 @@ pub fn load_beside(shape: Shape, memory_left: Arc<AtomicUsize>) -> Loaded {
         states: vec![u64::MAX; shape.states.map_or(0, |(slots, _)| slots)],
         state_writes: Vec::new(),
         writers: vec![None; blocks],
-        sampled: Vec::with_capacity(limits.rows),
+        table_writers: vec![None; blocks],
+        sampled: Vec::with_capacity(limits.samples()),
         hidden: Vec::with_capacity(limits.pooled_rows()),
         writes: Vec::new(),
-        logprobs: vec![f32::NAN; limits.rows],
-        top_tokens: vec![NO_TOKEN; limits.rows * MAX_LOGPROBS],
-        top_logprobs: vec![f32::NAN; limits.rows * MAX_LOGPROBS],
+        logprobs: vec![f32::NAN; limits.samples()],
+        top_tokens: vec![NO_TOKEN; limits.samples() * MAX_LOGPROBS],
+        top_logprobs: vec![f32::NAN; limits.samples() * MAX_LOGPROBS],
         logits: Vec::with_capacity(vocab),
         has_memory: vec![true; blocks],
         memory_left,
@@ -130,6 +145,7 @@ pub fn load_beside(shape: Shape, memory_left: Arc<AtomicUsize>) -> Loaded {
         .layers(1),
         states: shape.states.map_or(StateInfo::default(), |(slots, interval)| StateInfo { slots, bytes: 8, interval }),
         window: shape.window,
+        windowed: shape.windowed,
         fingerprint: vocab as u64,
         parts: [(None, 0); 4],
     };
@@ -179,8 +195,33 @@ pub fn hidden(slot: u64) -> f32 {
 
 impl FakeRunner {
     fn slot(&self, row: usize, position: usize) -> usize {
+        self.slot_in(0, row, position)
+    }
+
+    fn slot_in(&self, table: usize, row: usize, position: usize) -> usize {
         let block_size = self.shape.limits.block_size;
-        self.batch.block_table(row)[position / block_size] as usize * block_size + position % block_size
+        self.batch.block_table_of(table, row)[position / block_size] as usize * block_size + position % block_size
+    }
+
+    /// Stores in the window tables what the first table stores, and checks that they hold the window of every token.
+    fn write_windows(&mut self) {
+        let Some(Windowed { tables, window }) = self.shape.windowed else { return };
+        for row in 0..self.batch.rows() {
+            for index in self.batch.row(row) {
+                let position = self.batch.positions[index] as usize;
+                for table in 1..=tables {
+                    self.slots[self.batch.slots_of(table)[index] as usize] = self.slots[self.slot(row, position)];
+                    for seen in (position + 1).saturating_sub(window)..=position {
+                        let found = self.slots[self.slot_in(table, row, seen)];
+                        assert_eq!(
+                            found,
+                            self.slots[self.slot(row, seen)],
+                            "row {row}, table {table}: {seen} before {position}"
+                        );
+                    }
+                }
+            }
+        }
     }
 
     fn check(&mut self) {
@@ -191,7 +232,7 @@ impl FakeRunner {
         assert_eq!(batch.block_tables.len(), batch.rows() * batch.table_width);
         assert_eq!((batch.positions.len(), batch.slots.len()), (batch.tokens(), batch.tokens()));
         assert_eq!(batch.sampling.len(), batch.samples());
-        assert!(batch.pooled_rows() <= limits.pooled_rows() && batch.samples() <= limits.rows);
+        assert!(batch.pooled_rows() <= limits.pooled_rows() && batch.samples() <= limits.samples());
         assert!(batch.pooled_tokens.is_sorted_by(|a, b| a < b), "{:?}", batch.pooled_tokens);
         assert!(batch.sampled_tokens.is_sorted_by(|a, b| a < b), "{:?}", batch.sampled_tokens);
         self.writers.fill(None);
@@ -206,6 +247,30 @@ impl FakeRunner {
                 let writer = self.writers[block].replace(row);
                 assert!(writer.is_none_or(|writer| writer == row), "two rows write to block {block}");
             }
+        }
+        assert_eq!(batch.window_tables.len(), limits.window_tables);
+        // A block that one table writes is none of another table.
+        self.table_writers.fill(None);
+        for table in 0..=limits.window_tables {
+            assert_eq!(batch.slots_of(table).len(), batch.tokens());
+            for row in 0..batch.rows() {
+                for index in batch.row(row) {
+                    let slot = batch.slots_of(table)[index] as usize;
+                    assert_eq!(slot, self.slot_in(table, row, batch.positions[index] as usize));
+                    let writer = (table, row);
+                    let other = self.table_writers[slot / limits.block_size].replace(writer);
+                    assert!(other.is_none_or(|other| other == writer), "{other:?} and {writer:?} write to one block");
+                }
+            }
+        }
+        for (table, row) in (1..=limits.window_tables).flat_map(|table| (0..batch.rows()).map(move |row| (table, row)))
+        {
+            let used = (batch.context_lens[row] as usize).div_ceil(limits.block_size);
+            for &block in &batch.block_table_of(table, row)[..used] {
+                let writer = self.table_writers[block as usize];
+                assert!(writer.is_none_or(|writer| writer == (table, row)), "row {row} reads what {writer:?} writes");
+            }
+            assert!(batch.block_table_of(table, row)[used..].iter().all(|&block| block == 0));
         }
         for row in 0..batch.rows() {
             let used = (batch.context_lens[row] as usize).div_ceil(limits.block_size);
@@ -224,11 +289,14 @@ impl FakeRunner {
     fn check_memory(&self, batch: &Batch) {
         let block_size = self.shape.limits.block_size;
         let has_memory = |block: u32| assert!(self.has_memory[block as usize], "block {block} has no memory");
-        batch.slots.iter().for_each(|slot| has_memory(slot / block_size as u32));
+        let windowed = batch.window_tables.iter().flat_map(|table| &table.slots);
+        batch.slots.iter().chain(windowed).for_each(|slot| has_memory(slot / block_size as u32));
         batch.copies.iter().flat_map(|copy| [copy.from, copy.to]).for_each(has_memory);
         for row in 0..batch.rows() {
             let used = (batch.context_lens[row] as usize).div_ceil(block_size);
-            batch.block_table(row)[..used].iter().copied().for_each(has_memory);
+            for table in 0..=batch.window_tables.len() {
+                batch.block_table_of(table, row)[..used].iter().copied().for_each(has_memory);
+            }
         }
     }
 
@@ -336,7 +404,7 @@ impl FakeRunner {
         let (batch, vocab) = (&self.batch, self.shape.vocab);
         let limits = &self.shape.limits;
         assert!(
-            batch.samples() <= limits.rows && batch.pooled_rows() <= limits.pooled_rows(),
+            batch.samples() <= limits.samples() && batch.pooled_rows() <= limits.pooled_rows(),
             "{} samples",
             batch.samples()
         );
@@ -446,6 +514,7 @@ impl Runner for FakeRunner {
             self.check_states();
             self.copy_blocks();
             self.write_slots();
+            self.write_windows();
             self.write_states();
         }
         self.made = match deadline {
@@ -549,7 +618,7 @@ pub fn refusal(prompt: &[TokenId], params: &SamplingParams, shape: &Shape) -> Op
     match () {
         () if len == 0 => Some("empty"),
         () if len >= model_len => Some("too long"),
-        () if reach > shape.blocks * shape.limits.block_size => Some("too large"),
+        () if runner::blocks_of(reach, shape.limits.block_size, shape.windowed) > shape.blocks => Some("too large"),
         () => None,
     }
 }

@@ -69,7 +69,7 @@ pub fn logprobs(tokens: &[TokenId], first: usize, alternatives: u32, shape: &Sha
 
 /// The answer to one completion of a request, computed alone: its tokens, and whether a stop token ended it.
 pub fn oracle(id: u64, index: u32, prompt: &[TokenId], params: &SamplingParams, shape: &Shape) -> (Vec<TokenId>, bool) {
-    let pool = shape.blocks * shape.limits.block_size;
+    let pool = shape.pool_tokens();
     let room = shape.limits.model_len.min(pool) - prompt.len();
     let max = params.max_tokens.map_or(room, |max| room.min(max as usize));
     let mut ending = params.stop_tokens.clone();

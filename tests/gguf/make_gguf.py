@@ -24,11 +24,13 @@ HERE = pathlib.Path(__file__).parent
 GOLDEN = HERE.parent / "golden"
 sys.path[:0] = [sys.argv[1], sys.argv[1] + "/gguf-py"]
 
+import conversion.base
 import gguf
 import numpy
 import torch
 from conversion import ModelBase, ModelType, get_model_architecture, get_model_class
 from safetensors.torch import load_file
+from transformers import AutoConfig
 
 # Gemma's scores are scaled by the width of a head, whatever the config says, the pattern of its windows is fixed, and so is the base of
 # Gemma 2's rotation.
@@ -42,6 +44,9 @@ GLIMMER = dict(
 
 # The conversion reads the heads of layers without a window in the fields of published folders.
 GEMMA4 = dict(global_head_dim=48, num_global_key_value_heads=1)
+
+FALCON = {f"{name}_multiplier": 1.0 for name in ("embedding", "lm_head", "key", "attention_in", "attention_out", "ssm_in", "ssm_out")}
+FALCON |= dict(ssm_multipliers=[1.0] * 5, mlp_multipliers=[1.0] * 2)
 
 # name -> (checkpoint, edits of its config, how the conversion is asked)
 CASES = {
@@ -98,6 +103,12 @@ CASES = {
     "qwen3_5-f32": ("qwen3_5-f32", dict(mtp_num_hidden_layers=1), {}),
     "qwen3_5-bf16": ("qwen3_5-bf16-wrapped", dict(text_config=dict(mtp_num_hidden_layers=1)), {}),
     "lfm2-f32": ("lfm2-f32", {}, {}),
+    # It asks for the letters of published folders, and takes any model whose config transformers has completed for one with experts.
+    "nemotron_h-f32": ("nemotron_h-f32", dict(hybrid_override_pattern="M-*M-*"), dict(incomplete=True)),
+    "nemotron_h-bf16": ("nemotron_h-bf16-biased", {}, dict(incomplete=True)),
+    # It multiplies weights by the factors. A field says the width of a head.
+    "falcon_h1-f32": ("falcon_h1-f32", dict(FALCON, head_dim=32), {}),
+    "falcon_h1-bf16": ("falcon_h1-bf16-gate-first", dict(FALCON, head_dim=32), {}),
     # It knows layers with attention by another name than this version of transformers.
     "granitemoehybrid-f32-mamba": ("granitemoehybrid-f32-mamba", dict(layer_types=["mamba", "attention", "mamba", "mamba"]), {}),
     "granitemoehybrid-bf16-mamba": ("granitemoehybrid-bf16-mamba", dict(layer_types=["mamba", "attention", "mamba"]), {}),
@@ -129,6 +140,9 @@ def edited(config, edits):
 
 
 def convert(folder, out, number_type, options):
+    options = dict(options)
+    # Without it, the conversion reads config.json as it is.
+    conversion.base.AutoConfig = None if options.pop("incomplete", False) else AutoConfig
     with torch.inference_mode():
         hparams = ModelBase.load_hparams(folder, False)
         model_class = get_model_class(get_model_architecture(hparams, ModelType.TEXT))

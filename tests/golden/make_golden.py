@@ -316,6 +316,16 @@ DELTA = dict(
 C = "conv"
 NO_RMS = {name: value for name, value in SMALL.items() if name != "rms_norm_eps"}
 MAMBA = dict(mamba_d_state=16, mamba_expand=2)
+M = "mlp"
+NEMOTRON = dict(
+    {name: value for name, value in SHARED.items() if name not in ("num_hidden_layers", "rms_norm_eps")}, head_dim=48, ssm_state_size=16,
+    layer_norm_epsilon=3e-4, time_step_min=0.0,
+)
+FALCON = dict(
+    SHARED, mamba_d_state=16, rope_parameters=plain(1e9), embedding_multiplier=3.0, lm_head_multiplier=0.4, key_multiplier=0.6,
+    attention_in_multiplier=1.3, attention_out_multiplier=0.7, ssm_in_multiplier=0.8, ssm_out_multiplier=1.2,
+    ssm_multipliers=[0.5, 1.4, 0.9, 1.1, 0.7], mlp_multipliers=[0.6, 1.5],
+)
 QWEN_3_5_VISION = dict(QWEN_VISION, num_position_embeddings=16)
 
 FAMILIES = {
@@ -667,6 +677,44 @@ FAMILIES = {
         ),
         dict(seed=2004, absent=["layer_types"], gemma4_keys=True),
     ),
+    # One part per layer, each kind twice. In a prompt, transformers takes steps of at least time_step_min.
+    "nemotron_h-f32": (
+        "nemotron_h",
+        "float32",
+        dict(NEMOTRON, layers_block_type=[L, M, F, L, M, F], mamba_num_heads=4, n_groups=2, mamba_head_dim=32),
+        dict(seed=2300, absent=["time_step_limit", "num_experts_per_tok", "n_routed_experts"]),
+    ),
+    "nemotron_h-bf16-biased": (
+        "nemotron_h",
+        "bfloat16",
+        dict(
+            NEMOTRON, layers_block_type=[F, L, L, M, F, M], mamba_num_heads=8, n_groups=1, mamba_head_dim=16, use_conv_bias=False,
+            conv_kernel=3, use_bias=True, mlp_bias=True, ssm_state_size=32,
+        ),
+        dict(seed=2301, absent=["time_step_limit"], nemotron_keys=True),
+    ),
+    # Every factor is apart from the others. The scan has no norm, one behind the gate, and one before it.
+    "falcon_h1-f32": (
+        "falcon_h1",
+        "float32",
+        dict(FALCON, mamba_n_heads=3, mamba_d_head=32, mamba_d_ssm=96),
+        dict(seed=2302, absent=["time_step_limit"]),
+    ),
+    "falcon_h1-f32-norm": (
+        "falcon_h1",
+        "float32",
+        dict(FALCON, mamba_n_heads=4, mamba_d_ssm=None, mamba_n_groups=2, mamba_rms_norm=True, mlp_bias=True),
+        dict(seed=2303, absent=["time_step_limit", "mamba_d_head"]),
+    ),
+    "falcon_h1-bf16-gate-first": (
+        "falcon_h1",
+        "bfloat16",
+        dict(
+            FALCON, mamba_n_heads=4, mamba_d_ssm=64, mamba_d_head=16, mamba_n_groups=2, mamba_rms_norm=True, mamba_norm_before_gate=False,
+            mamba_conv_bias=False, tie_word_embeddings=True, num_hidden_layers=3,
+        ),
+        dict(seed=2304, absent=["time_step_limit"]),
+    ),
 }
 
 
@@ -871,14 +919,14 @@ def weights(config, generator):
                 state[name] /= shape[0] ** 0.25
         elif name.endswith("layer_scalar"):
             state[name] = (0.8 + 0.2 * noise).abs()
-        elif name.endswith("norm.weight"):
+        elif name.endswith(("norm.weight", "norm_f.weight")):
             state[name] = 1 + 0.2 * noise - one_less
         elif name.endswith(("e_score_correction_bias", "expert_bias")):
             # Scores are between 0 and 1.
             state[name] = 0.1 * noise
         elif name.endswith("bias"):
             state[name] = 0.3 * noise
-        elif name.endswith("embed_tokens.weight"):
+        elif name.endswith(("embed_tokens.weight", "model.embeddings.weight")):
             # A tied head likes the token it has just read: weak embeddings keep it from repeating that one for ever.
             strength = 0.25 if config.get_text_config().tie_word_embeddings else 0.05 if is_glimmer else 0.4
             strength /= getattr(config, "embedding_multiplier", 1)
@@ -891,7 +939,7 @@ def weights(config, generator):
             state[name] = noise
         elif name.endswith("dt_bias"):
             state[name] = noise
-        elif name.endswith("mamba.D"):
+        elif name.endswith((".mamba.D", ".mixer.D")):
             state[name] = 1 + 0.5 * noise
         elif name.endswith((".w1.weight", ".w2.weight", ".w3.weight")):
             state[name] = 1.2 * noise / shape[1] ** 0.5
@@ -987,6 +1035,16 @@ def with_gemma4_keys(written):
     text["dtype"] = written["dtype"]
 
 
+def with_nemotron_keys(written):
+    """As published: a letter for each layer."""
+    kinds = written.pop("layers_block_type")
+    written["hybrid_override_pattern"] = "".join({L: "M", F: "*", M: "-"}[kind] for kind in kinds)
+    written["num_hidden_layers"] = len(kinds)
+    written["rms_norm_eps"] = written["layer_norm_epsilon"]
+    for name in [name for name in written if "moe" in name or "expert" in name or "mtp" in name or name in ("n_group", "topk_group")]:
+        del written[name]
+
+
 def with_flat_text(written):
     """As published before text_config: the decoder's fields beside those of images, and its rotation as of 2024."""
     text = written.pop("text_config")
@@ -1000,7 +1058,7 @@ def with_flat_text(written):
 
 def write_folder(
     folder, config, state, number_type, shards=1, old_rope_keys=False, gemma3_keys=False, olmo3_keys=False, absent=(),
-    pattern=None, bare=False, wrapped=None, flat=False, gemma4_keys=False,
+    pattern=None, bare=False, wrapped=None, flat=False, gemma4_keys=False, nemotron_keys=False,
 ):
     folder.mkdir(parents=True)
     written = config.to_dict()
@@ -1014,6 +1072,9 @@ def write_folder(
         del holder[last]
     if gemma4_keys:
         with_gemma4_keys(written)
+    if nemotron_keys:
+        with_nemotron_keys(written)
+        state = {name.replace("model.", "backbone.", 1): tensor for name, tensor in state.items()}
     if old_rope_keys:
         with_old_rope_keys(written)
     if gemma3_keys:

@@ -63,6 +63,8 @@ pub fn limits(batch: &Batch) -> BatchLimits {
         rows: batch.rows().max(batch.samples() + batch.pooled_rows()).max(1),
         model_len: batch.table_width.max(1),
         block_size: 1,
+        window_tables: batch.window_tables.len(),
+        ..BatchLimits::NONE
     }
 }
 

@@ -173,6 +173,11 @@ pub const SCANS: &[ScanHeads] = &[
     ScanHeads { heads: 2, groups: 1, head_dim: 32, state_dim: 256 },
 ];
 
+/// The factor of the steps: that of most models, or one of a model that has another.
+pub fn step_scale(sizes: ScanHeads) -> f32 {
+    if sizes.groups == 1 { 0.6 } else { 1.0 }
+}
+
 /// Output and states of a selective scan by its specification.
 pub fn scan(sizes: ScanHeads, batch: &Batch, [xbc, steps, rates, contents]: [&[f32]; 4]) -> (Vec<f32>, Vec<f32>) {
     let mut out = vec![0.0; batch.tokens() * sizes.head_width()];
@@ -180,6 +185,7 @@ pub fn scan(sizes: ScanHeads, batch: &Batch, [xbc, steps, rates, contents]: [&[f
     let states = each_token(batch, contents, place(sizes.state_numbers()), |token, state| {
         let steps = &steps[token * step_width + FIRST_GATE..][..sizes.heads];
         let out = &mut out[token * sizes.head_width()..][..sizes.head_width()];
+        let steps = (steps, step_scale(sizes));
         reference::selective_scan(out, &xbc[token * width..][..width], steps, rates, sizes, state);
     });
     (out, states)
@@ -210,12 +216,18 @@ impl Gate {
         self.head_dim * if self.shares_weights { 1 } else { self.heads }
     }
 
+    /// The factor of the gates: that of most models, or one of a model that has another.
+    pub fn scale(&self) -> f32 {
+        if self.shares_weights { 1.0 } else { 0.7 }
+    }
+
     /// What is left of `x`, whose gates are rows of `width` numbers.
     pub fn expected(&self, x: &[f32], gates: &[f32], weight: &[f32], eps: f32) -> Vec<f32> {
         let (mut x, width) = (x.to_vec(), gates.len() / self.tokens);
         let cols = self.heads * self.head_dim;
         for (x, gates) in x.chunks_exact_mut(cols).zip(gates.chunks_exact(width)) {
-            reference::gated_norm(x, &gates[self.first..][..cols], weight, (self.head_dim, eps), self.order);
+            let gates = (&gates[self.first..][..cols], self.scale());
+            reference::gated_norm(x, gates, weight, (self.head_dim, eps), self.order);
         }
         x
     }

@@ -130,8 +130,8 @@ fn an_embedding_is_the_same_with_a_warm_cache_and_in_company() {
 // ---- over a fake runner, whose hidden states are one number ----
 
 fn open_fake(tokens: usize, rows: usize, blocks: usize, depth: usize) -> (Engine, Shape) {
-    let limits = BatchLimits { tokens, rows, model_len: 2048, block_size: 4 };
-    let shape = Shape { limits, blocks, vocab: 24, stages: 2, depth, window: None, states: None };
+    let limits = BatchLimits { tokens, rows, model_len: 2048, block_size: 4, ..BatchLimits::NONE };
+    let shape = Shape { limits, blocks, vocab: 24, stages: 2, depth, window: None, states: None, windowed: None };
     let limits = EngineLimits { max_queue: None, prefix_cache: PrefixCache::On, seed: SEED };
     (Engine::with_runner(load(shape), limits), shape)
 }

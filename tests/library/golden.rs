@@ -23,6 +23,9 @@ const CASES: &[&str] = &[
     "ernie4_5_moe-f32",
     "exaone4-bf16-no-window",
     "exaone4-f32",
+    "falcon_h1-bf16-gate-first",
+    "falcon_h1-f32",
+    "falcon_h1-f32-norm",
     "gemma2-bf16-head64",
     "gemma2-f32",
     "gemma3-bf16-old-keys",
@@ -67,6 +70,8 @@ const CASES: &[&str] = &[
     "mixtral-f32-window16",
     "muse_glimmer-bf16-tied",
     "muse_glimmer-f32",
+    "nemotron_h-bf16-biased",
+    "nemotron_h-f32",
     "olmo2-f16",
     "olmo2-f32",
     "olmo3-bf16-old-keys",
@@ -123,6 +128,8 @@ fn limit(name: &str, isa: Isa) -> f32 {
         (DType::Bf16, isa) if name.starts_with("qwen3_5") && isa.rounds_activations() => 6e-2,
         // The same of a selective scan: 5.1e-2 was measured, and 6.3e-2 of transformers' own.
         (DType::Bf16, isa) if name.ends_with("bf16-mamba") && isa.rounds_activations() => 8e-2,
+        // 3.0e-2 was measured, and 5.2e-2 of transformers' own.
+        (DType::Bf16, isa) if name.starts_with("falcon_h1") && isa.rounds_activations() => 4e-2,
         (DType::F32, _) => 1e-5,
         (DType::F16, _) => 2e-3,
         // Instructions that multiply bf16 round activations too: 1.5e-2 was measured, where the others stay below 6e-3.

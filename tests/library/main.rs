@@ -38,6 +38,7 @@ mod recurrent;
 mod reference;
 mod reranker;
 mod same_answers;
+mod schedules;
 #[path = "../scratch_folder/mod.rs"]
 mod scratch_folder;
 #[path = "../gguf_file/small.rs"]
@@ -47,5 +48,6 @@ mod structure_demo;
 mod thinking;
 #[path = "../tree/mod.rs"]
 mod tree;
+mod windows;
 #[path = "../gguf_file/writer.rs"]
 mod writer;

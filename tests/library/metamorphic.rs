@@ -24,6 +24,8 @@ const MODELS: &[&str] = &[
     "qwen3_5-f32",
     "lfm2-f32",
     "granitemoehybrid-f32-mamba",
+    "nemotron_h-f32",
+    "falcon_h1-f32",
     "qwen3_moe-f32",
     "glm4_moe-f32-groups",
     "qwen3_5_moe-bf16-wrapped",

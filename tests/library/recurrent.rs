@@ -3,25 +3,22 @@
 
 use crate::driver;
 use crate::gguf_file::GgufFile;
-use crate::random_requests;
+use crate::schedules::{answers, ask};
 use crate::scratch_folder::Folder;
 
 use base::TokenId;
 use base::error::Error;
 use driver::golden;
-use engine::beam_search::{BeamParams, EarlyStopping};
 use engine::options::{EngineOptions, PrefixCache};
-use engine::sampling_params::{Eos, Pinning, Pooling, SamplingParams};
+use engine::sampling_params::{Eos, Pinning, SamplingParams};
 use engine::{Budget, Engine, Prompt};
-use proptest::strategy::{Strategy, ValueTree};
-use proptest::test_runner::TestRunner;
 use runner::Device;
-use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-/// One of each kind of recurrent layer.
-const MODELS: [&str; 3] = ["qwen3_5-f32", "lfm2-f32", "granitemoehybrid-f32-mamba"];
+/// One of each kind of recurrent layer, in layers of two sublayers, of one, and beside attention.
+const MODELS: [&str; 5] =
+    ["qwen3_5-f32", "lfm2-f32", "granitemoehybrid-f32-mamba", "nemotron_h-f32", "falcon_h1-f32-norm"];
 
 fn options(change: impl Fn(&mut EngineOptions)) -> EngineOptions {
     options_of(MODELS[0], change)
@@ -42,61 +39,6 @@ fn options_of(model: &str, change: impl Fn(&mut EngineOptions)) -> EngineOptions
 
 fn open(change: impl Fn(&mut EngineOptions)) -> Engine {
     Engine::open(&options(change), &mut |_| ControlFlow::Continue(())).unwrap()
-}
-
-/// Requests of all kinds, many of which begin alike.
-fn requests() -> Vec<(Vec<TokenId>, SamplingParams)> {
-    let mut runner = TestRunner::deterministic();
-    let strategy = (random_requests::prompts(), random_requests::params());
-    let mut requests: Vec<_> = (0..24).map(|_| strategy.new_tree(&mut runner).unwrap().current()).collect();
-    requests.retain(|(prompt, _)| !prompt.is_empty());
-    for (_, params) in &mut requests {
-        params.max_tokens = Some(params.max_tokens.unwrap_or(12).min(12));
-        params.min_tokens = params.min_tokens.min(12);
-        params.pinning = Pinning::Evictable;
-    }
-    let plain = || SamplingParams { max_tokens: Some(12), ..SamplingParams::default() };
-    let long: Vec<TokenId> = (0..90).map(|i| 1 + i * i % 23).collect();
-    for len in [90, 60, 89, 33, 32, 31, 90] {
-        requests.push((long[..len].to_vec(), plain()));
-    }
-    let beams = BeamParams { width: 3, length_penalty: 1.0, early_stopping: EarlyStopping::WhenUnlikely };
-    requests.push((long.clone(), SamplingParams { beams: Some(beams), ..plain() }));
-    requests.push((long.clone(), SamplingParams { completions: 3, temperature: 1.0, ..plain() }));
-    requests.push((long.clone(), SamplingParams { num_logprobs: 4, num_prompt_logprobs: 3, ..plain() }));
-    requests.push((long.clone(), SamplingParams { pooling: Pooling::Mean, ..plain() }));
-    requests.push((long, SamplingParams { pooling: Pooling::Last, ..plain() }));
-    requests
-}
-
-/// What outputs say, but for times and what was cached.
-fn answers(engine: &mut Engine, budget: Budget, at_once: usize) -> Vec<BTreeMap<u32, String>> {
-    let handle = engine.handle().clone();
-    let requests = requests();
-    let mut said = vec![BTreeMap::<u32, String>::new(); requests.len()];
-    for (group, some) in requests.chunks(at_once).enumerate() {
-        for (tag, (prompt, params)) in some.iter().enumerate() {
-            let params = SamplingParams { tag: (group * at_once + tag) as u64, ..params.clone() };
-            handle.add_request(Prompt::Tokens(prompt), params).unwrap();
-        }
-        while !handle.is_finished() {
-            engine.step(budget).unwrap();
-            while let Some(output) = engine.next_output() {
-                let text = format!(
-                    "{:?} {:?} {:?} {:?} {:?} {}\n",
-                    output.token_ids,
-                    output.embedding,
-                    output.finish,
-                    output.logprobs,
-                    output.prompt_logprobs,
-                    output.score
-                );
-                *said[output.tag as usize].entry(output.index).or_default() += &text;
-            }
-        }
-    }
-    assert!(said.iter().all(|said| !said.is_empty()));
-    said
 }
 
 #[test]
@@ -154,21 +96,6 @@ fn ranks_of_a_gguf_file_give_the_bits_of_one() {
         answers(&mut engine, Budget::OnePass, 100)
     };
     assert_eq!(answer(2), answer(1));
-}
-
-/// Runs one request; returns its tokens, and how many of its prompt were cached.
-fn ask(engine: &mut Engine, prompt: &[TokenId], tokens: u32) -> (Vec<TokenId>, u32) {
-    let params = SamplingParams { max_tokens: Some(tokens), eos: Eos::Ignored, ..SamplingParams::default() };
-    engine.handle().add_request(Prompt::Tokens(prompt), params).unwrap();
-    let (mut answer, mut cached) = (Vec::new(), 0);
-    while !engine.handle().is_finished() {
-        engine.step(Budget::OnePass).unwrap();
-        while let Some(output) = engine.next_output() {
-            answer.extend_from_slice(&output.token_ids);
-            cached = output.cached_tokens;
-        }
-    }
-    (answer, cached)
 }
 
 #[test]

@@ -2,10 +2,10 @@
 
 use crate::column::{Column, Op, agrees};
 use crate::scene::{Random, Row, Sequences, uploaded};
-use compute::batch::Batch;
+use compute::batch::{Batch, WindowTable};
 use compute::cpu::{Cpu, Isa, KvCache, reference};
 use compute::ops;
-use compute::{AttentionSpec, KvFormat, KvShape, QkNormRope};
+use compute::{AttentionSpec, Backend, KvFormat, KvPlace, KvShape, QkNormRope};
 use formats::DType;
 
 #[derive(Clone)]
@@ -277,6 +277,32 @@ impl Scene {
 #[test]
 fn attention_agrees_with_its_specification() {
     agrees::<Attention>();
+}
+
+/// A layer reads and writes through the block table of its group, whatever the others say.
+#[test]
+fn a_layer_has_the_block_table_of_its_group() {
+    for (isa, format) in Isa::available().iter().flat_map(|isa| FORMATS.map(|format| (*isa, format))) {
+        let (cpu, scene) = (&mut Cpu::new(1, isa), Scene::new(&Case { format, ..PROMPT }, 1));
+        let (batch, qkv) = scene.all();
+        let mut moved = batch.clone();
+        let own = WindowTable { slots: batch.slots.clone(), block_tables: batch.block_tables.clone() };
+        moved.slots.reverse();
+        moved.block_tables.reverse();
+        let other = WindowTable { slots: moved.slots.clone(), block_tables: moved.block_tables.clone() };
+        moved.window_tables = vec![other, own];
+        let [wanted, found] = [(&batch, 0), (&moved, 2)].map(|(batch, table)| {
+            let (device_batch, place) = (uploaded(cpu, batch), KvPlace { layer: 0, table });
+            let mut cache = cpu.kv_cache(&scene.shape.layers(1), scene.sequences.blocks).unwrap();
+            let mut qkv = cpu.filled(&qkv, scene.cols());
+            let transform = QkNormRope { norm: None, whole: None, rope: None, temperature: None, value_norm: None };
+            ops::rope_and_cache(cpu, &scene.spec, &mut qkv, transform, &mut cache, place, &device_batch);
+            let mut out = cpu.poisoned(batch.tokens(), scene.spec.heads * scene.shape.head_dim);
+            ops::attention(cpu, &scene.spec, &mut out, &qkv, &cache, place, &device_batch);
+            Column::read(cpu, &out)
+        });
+        assert_eq!(bits(&wanted), bits(&found), "{isa:?}, {format:?}");
+    }
 }
 
 /// A prompt of 100 tokens, beside which another row may stand.

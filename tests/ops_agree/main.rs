@@ -3,6 +3,7 @@
 //! Each op has one table of named cases, a row a case. Each case is run in every column: a backend in one of its ways to
 //! compute, that is each instruction set of this machine and one or two threads. A further backend is one more column.
 
+mod activate;
 mod activate_mul;
 mod attention;
 mod coded;

@@ -88,7 +88,8 @@ fn scan(cpu: &mut Cpu, sizes: ScanHeads, batch: &Batch, inputs: [&[f32]; 4]) -> 
     let (device_batch, rates) = (uploaded(cpu, batch), cpu.table(rates).unwrap());
     let (xbc, steps) = (cpu.filled(xbc, sizes.width()), cpu.filled(steps, steps.len() / batch.tokens()));
     let mut out = cpu.poisoned(batch.tokens(), sizes.head_width());
-    let inputs = ScanInputs { xbc: &xbc, steps: &steps, first_step: FIRST_GATE, rates: &rates };
+    let step_scale = recurrent::step_scale(sizes);
+    let inputs = ScanInputs { xbc: &xbc, steps: &steps, first_step: FIRST_GATE, step_scale, rates: &rates };
     ops::selective_scan(cpu, &mut out, inputs, sizes, (&mut states, at), &device_batch);
     (cpu.read(&out), recurrent::contents(cpu, &states))
 }
@@ -182,7 +183,9 @@ impl Op for GatedNorm {
         let gates = backend.filled(&gates, gates.len() / case.tokens);
         let (mut x, weight) = (backend.filled(&x, case.heads * case.head_dim), backend.table(&weight).unwrap());
         let &Gate { first, order, head_dim, .. } = case;
-        ops::gated_norm(backend, &mut x, HeadGate { gate: &gates, first, order, head_dim, weight: &weight, eps: 1e-5 });
+        let scale = case.scale();
+        let gate = HeadGate { gate: &gates, first, scale, order, head_dim, weight: &weight, eps: 1e-5 };
+        ops::gated_norm(backend, &mut x, gate);
         backend.read(&x)
     }
 }

@@ -9,16 +9,20 @@ use std::marker::PhantomData;
 
 /// The specification. `width` numbers a row of `out`.
 pub fn reference(out: &mut [f32], gate_up: &[f32], width: usize, activation: Activation) {
-    let activate = |v: f64| match activation {
+    for (out, gate_up) in out.chunks_exact_mut(width).zip(gate_up.chunks_exact(2 * width)) {
+        for (i, out) in out.iter_mut().enumerate() {
+            *out = (activated(f64::from(gate_up[i]), activation) * f64::from(gate_up[width + i])) as f32;
+        }
+    }
+}
+
+/// The activation of a gate.
+pub fn activated(v: f64, activation: Activation) -> f64 {
+    match activation {
         Activation::Silu => v / (1.0 + (-v).exp()),
         Activation::GeluTanh => {
             let inner = (2.0 / std::f64::consts::PI).sqrt() * (v + 0.044715 * v * v * v);
             v / 2.0 * (1.0 + inner.tanh())
-        }
-    };
-    for (out, gate_up) in out.chunks_exact_mut(width).zip(gate_up.chunks_exact(2 * width)) {
-        for (i, out) in out.iter_mut().enumerate() {
-            *out = (activate(f64::from(gate_up[i])) * f64::from(gate_up[width + i])) as f32;
         }
     }
 }
@@ -52,11 +56,11 @@ fn run_gate<A: Activate>(cpu: &Cpu, out: &mut Tensor, gate_up: &Tensor) {
 }
 
 /// An activation of vectors.
-trait Activate {
+pub trait Activate {
     fn activate<L: Lanes>(lanes: L, v: L::V) -> L::V;
 }
 
-struct Silu;
+pub struct Silu;
 
 impl Activate for Silu {
     #[inline(always)]
@@ -65,7 +69,7 @@ impl Activate for Silu {
     }
 }
 
-struct GeluTanh;
+pub struct GeluTanh;
 
 impl Activate for GeluTanh {
     /// `(1 + tanh(u)) / 2` is `1 / (1 + exp(-2 u))`, which keeps the digits of negative numbers.

@@ -8,8 +8,17 @@ use super::{Cpu, Tensor};
 use crate::{GateOrder, HeadGate};
 
 /// The specification, for one row.
-pub fn reference(x: &mut [f32], gate: &[f32], weight: &[f32], (head_dim, eps): (usize, f32), order: GateOrder) {
-    let silu = |v: f32| f64::from(v) / (1.0 + (-f64::from(v)).exp());
+pub fn reference(
+    x: &mut [f32],
+    (gate, gate_scale): (&[f32], f32),
+    weight: &[f32],
+    (head_dim, eps): (usize, f32),
+    order: GateOrder,
+) {
+    let silu = |v: f32| {
+        let v = f64::from(gate_scale) * f64::from(v);
+        v / (1.0 + (-v).exp())
+    };
     for (index, (x, gate)) in x.chunks_exact_mut(head_dim).zip(gate.chunks_exact(head_dim)).enumerate() {
         let before = |i: usize| if order == GateOrder::BeforeNorm { silu(gate[i]) } else { 1.0 };
         let after = |i: usize| if order == GateOrder::AfterNorm { silu(gate[i]) } else { 1.0 };
@@ -31,8 +40,8 @@ pub fn run(cpu: &Cpu, x: &mut Tensor, gate: HeadGate<Tensor, Box<[f32]>>) {
             // SAFETY: the ranges of `for_rows` do not overlap.
             let x = unsafe { x.part(row * width..(row + 1) * width) };
             let gates = &gate.gate.values()[row * gate.gate.cols() + gate.first..][..width];
-            let HeadGate { order, head_dim, weight, eps, .. } = gate;
-            dispatch(cpu.isa, GatedNorm { x, gates, order, head_dim, weight, eps });
+            let HeadGate { scale, order, head_dim, weight, eps, .. } = gate;
+            dispatch(cpu.isa, GatedNorm { x, gates, gate_scale: scale, order, head_dim, weight, eps });
         }
     });
 }
@@ -40,6 +49,7 @@ pub fn run(cpu: &Cpu, x: &mut Tensor, gate: HeadGate<Tensor, Box<[f32]>>) {
 struct GatedNorm<'a> {
     x: &'a mut [f32],
     gates: &'a [f32],
+    gate_scale: f32,
     order: GateOrder,
     head_dim: usize,
     weight: &'a [f32],
@@ -50,15 +60,17 @@ impl Kernel for GatedNorm<'_> {
     #[inline(always)]
     fn run<L: Lanes>(self, lanes: L) {
         let dim = self.head_dim;
+        let gate_scale = lanes.splat(self.gate_scale);
+        let silu = |gate| silu(lanes, lanes.mul(gate, gate_scale));
         let weights = self.weight.chunks_exact(dim).cycle();
         for ((x, gates), weight) in self.x.chunks_exact_mut(dim).zip(self.gates.chunks_exact(dim)).zip(weights) {
             if self.order == GateOrder::BeforeNorm {
-                each(lanes, x, [gates], |x, [gate]| lanes.mul(x, silu(lanes, gate)));
+                each(lanes, x, [gates], |x, [gate]| lanes.mul(x, silu(gate)));
             }
             let scale = lanes.splat(inverse_rms(lanes, x, self.eps));
             match self.order {
                 GateOrder::AfterNorm => each(lanes, x, [weight, gates], |x, [weight, gate]| {
-                    lanes.mul(lanes.mul(lanes.mul(x, scale), weight), silu(lanes, gate))
+                    lanes.mul(lanes.mul(lanes.mul(x, scale), weight), silu(gate))
                 }),
                 GateOrder::BeforeNorm => {
                     each(lanes, x, [weight], |x, [weight]| lanes.mul(lanes.mul(x, scale), weight));
@@ -76,7 +88,12 @@ fn silu<L: Lanes>(lanes: L, v: L::V) -> L::V {
 
 /// Replaces each number by `f` of it and of what other arrays have at the same place.
 #[inline(always)]
-fn each<L: Lanes, const N: usize>(lanes: L, x: &mut [f32], others: [&[f32]; N], f: impl Fn(L::V, [L::V; N]) -> L::V) {
+pub fn each<L: Lanes, const N: usize>(
+    lanes: L,
+    x: &mut [f32],
+    others: [&[f32]; N],
+    f: impl Fn(L::V, [L::V; N]) -> L::V,
+) {
     let mut start = 0;
     while start < x.len() {
         let len = L::N.min(x.len() - start);

@@ -5,6 +5,7 @@
 //! threads can change. That is what makes the engine's answers reproducible.
 #![allow(unsafe_code)]
 
+mod activate;
 mod activate_mul;
 mod add_norm;
 #[cfg(target_arch = "x86_64")]
@@ -67,9 +68,9 @@ pub use states::States;
 pub use team::{Member, Team};
 
 use super::{
-    Activation, AddNorm, AttentionSpec, Backend, Defaults, DeltaHeads, DeltaInputs, DeviceMemory, ExpertsShape,
-    HeadGate, HeadRows, HostMatrix, HostVector, KvLayout, LayerInput, NextNorm, NormWeights, Part, QkNormRope,
-    Recording, Router, RoutesShape, ScanHeads, ScanInputs, SharedExpert, ShortConv, StateShape,
+    Activated, Activation, AddNorm, AttentionSpec, Backend, Defaults, DeltaHeads, DeltaInputs, DeviceMemory,
+    ExpertsShape, HeadGate, HeadRows, HostMatrix, HostVector, KvLayout, KvPlace, LayerInput, NextNorm, NormWeights,
+    Part, QkNormRope, Recording, Router, RoutesShape, ScanHeads, ScanInputs, SharedExpert, ShortConv, StateShape,
 };
 use crate::batch::{Batch, BatchLimits, BlockId, MAX_LOGPROBS, Sampled, StateSlot};
 use base::TokenId;
@@ -84,6 +85,7 @@ use std::time::{Duration, Instant};
 /// The specifications: obvious loops over plain slices, which every backend is tested against.
 #[doc(hidden)]
 pub mod reference {
+    pub use super::activate::reference as activate;
     pub use super::activate_mul::reference as activate_mul;
     pub use super::add_norm::reference as add_norm;
     pub use super::attention::reference as attention;
@@ -207,12 +209,12 @@ impl Cpu {
         let (what, knob) = ("the results of a pass", "max_num_seqs");
         Ok(DeviceBatch {
             batch: Batch::within(limits)?,
-            sampled: room(limits.rows, what, knob)?,
+            sampled: room(limits.samples(), what, knob)?,
             hidden_states: Vec::new(),
             raw: Vec::new(),
-            logprobs: room(limits.rows, what, knob)?,
-            top_tokens: room(limits.rows * MAX_LOGPROBS, what, knob)?,
-            top_logprobs: room(limits.rows * MAX_LOGPROBS, what, knob)?,
+            logprobs: room(limits.samples(), what, knob)?,
+            top_tokens: room(limits.samples() * MAX_LOGPROBS, what, knob)?,
+            top_logprobs: room(limits.samples() * MAX_LOGPROBS, what, knob)?,
         })
     }
 }
@@ -274,6 +276,10 @@ impl Backend for Cpu {
         // It may be one that ranks fill together.
         self.member.iter().try_for_each(|member| member.reserve(capacity * cols))?;
         Ok(Tensor::new(Pages::zeroed(capacity * cols, "activations", "max_batched_tokens")?, capacity, cols))
+    }
+
+    fn reshape(tensor: &mut Tensor, cols: usize) {
+        tensor.divide(cols);
     }
 
     fn matrix(&self, parts: &[HostMatrix]) -> Result<Matrix> {
@@ -426,7 +432,9 @@ impl Backend for Cpu {
 
     fn commit_blocks(&mut self, cache: &mut KvCache, batch: &Batch) -> Result<()> {
         let size = cache.layout().block_size as u32;
-        cache.commit(batch.slots.iter().map(|slot| slot / size).chain(batch.copies.iter().map(|copy| copy.to)))
+        let windowed = batch.window_tables.iter().flat_map(|table| &table.slots);
+        let written = batch.slots.iter().chain(windowed).map(|slot| slot / size);
+        cache.commit(written.chain(batch.copies.iter().map(|copy| copy.to)))
     }
 
     fn release_blocks(&mut self, cache: &mut KvCache, unused: &[bool]) -> Result<u64> {
@@ -492,10 +500,10 @@ impl Backend for Cpu {
         qkv: &mut Tensor,
         transform: QkNormRope<Box<[f32]>, Tensor>,
         cache: &mut KvCache,
-        layer: usize,
+        place: KvPlace,
         device_batch: &DeviceBatch,
     ) {
-        rope_and_cache::run(self, spec, qkv, transform, cache, layer, device_batch);
+        rope_and_cache::run(self, spec, qkv, transform, cache, place, device_batch);
     }
 
     fn attention(
@@ -504,10 +512,10 @@ impl Backend for Cpu {
         out: &mut Tensor,
         qkv: &Tensor,
         cache: &KvCache,
-        layer: usize,
+        place: KvPlace,
         device_batch: &DeviceBatch,
     ) {
-        attention::run(self, spec, out, qkv, cache, layer, device_batch);
+        attention::run(self, spec, out, qkv, cache, place, device_batch);
     }
 
     fn rope_and_attention(
@@ -516,10 +524,14 @@ impl Backend for Cpu {
         heads: HeadRows<Tensor>,
         transform: QkNormRope<Box<[f32]>, Tensor>,
         cache: &mut KvCache,
-        layer: usize,
+        place: KvPlace,
         device_batch: &DeviceBatch,
     ) {
-        rope_and_attention::run(self, spec, heads, transform, cache, layer, device_batch);
+        rope_and_attention::run(self, spec, heads, transform, cache, place, device_batch);
+    }
+
+    fn activate(&mut self, out: &mut Tensor, activated: Activated<Tensor>) {
+        activate::run(self, out, activated);
     }
 
     fn activate_mul(&mut self, out: &mut Tensor, gate_up: &Tensor, activation: Activation) {

@@ -1,7 +1,7 @@
 //! See `ops/rope_and_attention.rs` for the contract: one after the other.
 
 use super::{Cpu, DeviceBatch, KvCache, Tensor, attention, rope_and_cache};
-use crate::{AttentionSpec, HeadRows, QkNormRope};
+use crate::{AttentionSpec, HeadRows, KvPlace, QkNormRope};
 
 pub fn run(
     cpu: &mut Cpu,
@@ -9,10 +9,10 @@ pub fn run(
     heads: HeadRows<Tensor>,
     transform: QkNormRope<Box<[f32]>, Tensor>,
     cache: &mut KvCache,
-    layer: usize,
+    place: KvPlace,
     device_batch: &DeviceBatch,
 ) {
     let HeadRows { qkv, out } = heads;
-    rope_and_cache::run(cpu, spec, qkv, transform, cache, layer, device_batch);
-    attention::run(cpu, spec, out, qkv, cache, layer, device_batch);
+    rope_and_cache::run(cpu, spec, qkv, transform, cache, place, device_batch);
+    attention::run(cpu, spec, out, qkv, cache, place, device_batch);
 }

@@ -10,7 +10,8 @@ use super::norm::inverse_rms;
 use super::{Cpu, DeviceBatch, KvCache, KvNumber, Number, Tensor, int8};
 use crate::batch::Batch;
 use crate::{
-    AttentionSpec, KvFormat, KvShape, NormExtent, NormKind, NormOrder, NormWeights, Pairing, QkNormRope, RopeTable,
+    AttentionSpec, KvFormat, KvPlace, KvShape, NormExtent, NormKind, NormOrder, NormWeights, Pairing, QkNormRope,
+    RopeTable,
 };
 use formats::DType;
 use half::{bf16, f16};
@@ -22,12 +23,13 @@ pub fn reference(
     qkv: &mut [f32],
     transform: QkNormRope<Box<[f32]>, [f32]>,
     cache: &mut KvCache,
-    layer: usize,
+    place: impl Into<KvPlace>,
     batch: &Batch,
 ) {
+    let place = place.into();
     let QkNormRope { norm, whole, rope, temperature, value_norm } = transform;
     let heads = spec.heads;
-    let kv = cache.shape(layer);
+    let kv = cache.shape(place.layer);
     let dim = kv.head_dim;
     // A norm of `extent`, over `width` numbers at a time.
     let normalize = |queries: &mut [f32], keys: &mut [f32], extent: NormExtent, widths: [usize; 2]| {
@@ -92,19 +94,25 @@ pub fn reference(
         if !has_keys {
             continue;
         }
-        let slot = batch.slots[token] as usize;
+        let slot = batch.slots_of(place.table)[token] as usize;
         for kv_head in 0..kv.kv_heads {
             let key = &row[(heads + kv_head) * dim..][..dim];
             let value = &row[(heads + kv.kv_heads + kv_head) * dim..][..dim];
             match kv.format {
-                KvFormat::Plain(DType::F32) => store::<f32>(cache.layer_mut(layer), &kv, slot, kv_head, key, value),
-                KvFormat::Plain(DType::F16) => store::<f16>(cache.layer_mut(layer), &kv, slot, kv_head, key, value),
-                KvFormat::Plain(DType::Bf16) => store::<bf16>(cache.layer_mut(layer), &kv, slot, kv_head, key, value),
+                KvFormat::Plain(DType::F32) => {
+                    store::<f32>(cache.layer_mut(place.layer), &kv, slot, kv_head, key, value)
+                }
+                KvFormat::Plain(DType::F16) => {
+                    store::<f16>(cache.layer_mut(place.layer), &kv, slot, kv_head, key, value)
+                }
+                KvFormat::Plain(DType::Bf16) => {
+                    store::<bf16>(cache.layer_mut(place.layer), &kv, slot, kv_head, key, value)
+                }
                 KvFormat::Int8 => {
                     let numbers = [kv.key_at(slot, kv_head), kv.value_at(slot, kv_head)];
                     let scales = [kv.key_scale_at(slot, kv_head), kv.value_scale_at(slot, kv_head)];
                     for ((at, scale_at), from) in numbers.into_iter().zip(scales).zip([key, value]) {
-                        let layer = cache.layer_mut(layer);
+                        let layer = cache.layer_mut(place.layer);
                         let scale = int8::reference(from, &mut layer[at..at + dim]);
                         layer[scale_at..][..int8::SCALE_BYTES].copy_from_slice(&scale);
                     }
@@ -126,10 +134,10 @@ pub fn run(
     qkv: &mut Tensor,
     transform: QkNormRope<Box<[f32]>, Tensor>,
     cache: &mut KvCache,
-    layer: usize,
+    place: KvPlace,
     device_batch: &DeviceBatch,
 ) {
-    let kv = cache.shape(layer);
+    let kv = cache.shape(place.layer);
     let (rows, cols) = (qkv.rows(), qkv.cols());
     let queries = spec.heads * kv.head_dim;
     let keys = (cols - queries) / 2;
@@ -149,10 +157,10 @@ pub fn run(
     }
     let qkv = qkv.values();
     match kv.format {
-        KvFormat::Plain(DType::F32) => store_all::<f32>(cpu, qkv, cols, cache, layer, device_batch),
-        KvFormat::Plain(DType::F16) => store_all::<f16>(cpu, qkv, cols, cache, layer, device_batch),
-        KvFormat::Plain(DType::Bf16) => store_all::<bf16>(cpu, qkv, cols, cache, layer, device_batch),
-        KvFormat::Int8 => store_all::<i8>(cpu, qkv, cols, cache, layer, device_batch),
+        KvFormat::Plain(DType::F32) => store_all::<f32>(cpu, qkv, cols, cache, place, device_batch),
+        KvFormat::Plain(DType::F16) => store_all::<f16>(cpu, qkv, cols, cache, place, device_batch),
+        KvFormat::Plain(DType::Bf16) => store_all::<bf16>(cpu, qkv, cols, cache, place, device_batch),
+        KvFormat::Int8 => store_all::<i8>(cpu, qkv, cols, cache, place, device_batch),
     }
 }
 
@@ -246,12 +254,12 @@ fn store_all<T: Stored>(
     qkv: &[f32],
     cols: usize,
     cache: &mut KvCache,
-    layer: usize,
+    place: KvPlace,
     device_batch: &DeviceBatch,
 ) {
-    let kv = cache.shape(layer);
-    let slots = &device_batch.batch.slots;
-    let layer = Disjoint::new(cache.layer_mut::<T>(layer));
+    let kv = cache.shape(place.layer);
+    let slots = device_batch.batch.slots_of(place.table);
+    let layer = Disjoint::new(cache.layer_mut::<T>(place.layer));
     cpu.for_rows(kv.kv_heads, 2 * slots.len() * kv.head_dim, &|kv_heads| {
         for kv_head in kv_heads {
             dispatch(cpu.isa, Store { qkv, cols, layer, kv, kv_head, slots });

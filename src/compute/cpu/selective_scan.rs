@@ -12,7 +12,14 @@ use crate::batch::NO_STATE;
 use crate::{ScanHeads, ScanInputs};
 
 /// The specification, for one row. `xbc` is `[tokens, width]`, `steps` is `[tokens, heads]`, `state` is `[heads, state_dim, head_dim]`.
-pub fn reference(out: &mut [f32], xbc: &[f32], steps: &[f32], rates: &[f32], sizes: ScanHeads, state: &mut [f32]) {
+pub fn reference(
+    out: &mut [f32],
+    xbc: &[f32],
+    (steps, step_scale): (&[f32], f32),
+    rates: &[f32],
+    sizes: ScanHeads,
+    state: &mut [f32],
+) {
     let ScanHeads { heads, groups, head_dim, state_dim } = sizes;
     let mut s: Vec<f64> = state.iter().map(|&v| f64::from(v)).collect();
     for (token, xbc) in xbc.chunks_exact(sizes.width()).enumerate() {
@@ -20,7 +27,7 @@ pub fn reference(out: &mut [f32], xbc: &[f32], steps: &[f32], rates: &[f32], siz
             let group = head / (heads / groups);
             let number = |at: usize| f64::from(xbc[at]);
             let rate = |index: usize| f64::from(rates[index * heads + head]);
-            let raw = f64::from(steps[token * heads + head]) + rate(1);
+            let raw = f64::from(step_scale) * f64::from(steps[token * heads + head]) + rate(1);
             let step = if raw > 20.0 { raw } else { raw.exp().ln_1p() };
             let decay = (-rate(0) * step).exp();
             let b = |i: usize| number(sizes.head_width() + group * state_dim + i);
@@ -50,7 +57,7 @@ pub fn run(
     device_batch: &DeviceBatch,
 ) {
     let batch = &device_batch.batch;
-    let ScanInputs { xbc, steps, first_step, rates } = inputs;
+    let ScanInputs { xbc, steps, first_step, step_scale, rates } = inputs;
     let ScanHeads { heads, groups, head_dim, state_dim } = sizes;
     let (size, width) = (state_dim * head_dim, sizes.head_width());
     let states = states.region(at, sizes.state_numbers());
@@ -74,7 +81,8 @@ pub fn run(
                 let (x, bc) = xbc.split_at(width);
                 let (b, c) = bc.split_at(groups * state_dim);
                 let of_group = group * state_dim..(group + 1) * state_dim;
-                let step = softplus(steps.values()[token * steps.cols() + first_step + head] + rates[heads + head]);
+                let raw = step_scale * steps.values()[token * steps.cols() + first_step + head];
+                let step = softplus(raw + rates[heads + head]);
                 let at = token * width + head * head_dim;
                 dispatch(
                     cpu.isa,

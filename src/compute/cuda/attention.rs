@@ -347,7 +347,7 @@ impl Kernels {
         let shape = cache.shape;
         let group = spec.heads / shape.kv_heads;
         assert!(group <= GROUP_MAX, "{group} query heads share a KV head, but the kernels know {GROUP_MAX}");
-        let (at, tiles) = (device_batch.addresses(), device_batch.prefill_tiles(cache.kind));
+        let (at, tiles) = (device_batch.addresses_in(cache.table), device_batch.prefill_tiles(cache.kind));
         let decode_at = device_batch.decode_plan(cache.kind, spec.window);
         let has_decode_rows = decode_at.plan.rows.len() > 1;
         // With a softcap a score is multiplied in two steps: before the tanh and after it.

@@ -14,7 +14,7 @@ use super::plan::{DecodeLayout, DecodePlan, Geometry, LayerWindow, Plan, Prefill
 use super::sampling_extras::{LogprobLayout, SamplingExtras};
 use super::shared_plan::SharedLayout;
 use super::storage::{self, Tensor};
-use super::upload;
+use super::upload::{self, Behind};
 use crate::batch::{Batch, BatchLimits, NO_STATE, Sampled, Sampling};
 use base::error::Result;
 use formats::DType;
@@ -29,6 +29,7 @@ pub struct DeviceBatch {
     plan: Plan,
     /// Of the batch staged last.
     layout: Layout,
+    window_tables: WindowTables,
     limits: BatchLimits,
     ctas: usize,
     /// Samples of the batch that are its own; those after them only pad it.
@@ -86,6 +87,33 @@ struct Layout {
     /// The plans of shared keys, one after the other, where rows share any.
     shared: usize,
     end: usize,
+    /// Bytes from the slots of a block table to those of the next one.
+    slots_stride: usize,
+}
+
+/// Block tables after the first lie behind the largest batch, each at a place of its own, so that no width of another one moves it.
+#[derive(Clone, Copy, Debug)]
+struct WindowTables {
+    begin: usize,
+    /// Bytes from one to the next.
+    stride: usize,
+    count: usize,
+}
+
+impl WindowTables {
+    fn new(limits: &BatchLimits, largest: &Layout) -> WindowTables {
+        let stride = (4 * limits.rows * limits.table_width()).next_multiple_of(64);
+        WindowTables { begin: largest.end, stride, count: limits.window_tables }
+    }
+
+    fn end(&self) -> usize {
+        self.begin + self.count * self.stride
+    }
+
+    /// Where block table `table` begins, one of those after the first.
+    fn at(&self, table: usize) -> usize {
+        self.begin + (table - 1) * self.stride
+    }
 }
 
 /// Rows that are added to a batch.
@@ -101,17 +129,18 @@ pub enum Padding {
 }
 
 impl Layout {
-    /// For these numbers of tokens, of rows, of tokens that are sampled or pooled, of plans of decode and prefill tiles, of entries
-    /// in block tables, and of bytes of plans of shared keys.
+    /// For these numbers of tokens, of rows, of tokens that are sampled or pooled, of plans of decode and prefill tiles, of block tables, of entries
+    /// in the first one, and of bytes of plans of shared keys.
     fn new(
         tokens: usize,
         rows: usize,
         asked: usize,
         (plans, decode_plan): (usize, DecodeLayout),
         tiles: usize,
-        (table_entries, shared): (usize, usize),
+        (tables, table_entries, shared): (usize, usize, usize),
         has_states: bool,
     ) -> Layout {
+        let slots_stride = (4 * tokens).next_multiple_of(64);
         let states = |count: usize| if has_states { 4 * count } else { 0 };
         let mut end = 0;
         let mut place = |bytes: usize| {
@@ -123,7 +152,7 @@ impl Layout {
             exchanges: place(4),
             token_ids: place(4 * tokens),
             positions: place(4 * tokens),
-            slots: place(4 * tokens),
+            slots: place(tables * slots_stride),
             row_starts: place(4 * (rows + 1)),
             gathered_tokens: place(4 * asked),
             sampling: place(size_of::<Sampling>() * asked),
@@ -136,17 +165,20 @@ impl Layout {
             block_tables: place(4 * table_entries),
             shared: place(shared),
             end: place(0),
+            slots_stride,
         }
     }
 
     /// For the largest batch.
     fn largest(limits: &BatchLimits, plan: &Plan, ctas: usize) -> Layout {
         let BatchLimits { tokens, rows, .. } = *limits;
-        let (asked, tiles) = (rows + limits.pooled_rows(), plan.tiles.len() * Plan::tiles_max(tokens, rows));
+        let (asked, tiles) =
+            (limits.samples() + limits.pooled_rows(), plan.tiles.len() * Plan::tiles_max(tokens, rows));
         let plans = plan.decode.len();
         let shared = plans * SharedLayout::largest(rows).end;
         let plans = (plans, DecodeLayout::new(rows, ctas));
-        Layout::new(tokens, rows, asked, plans, tiles, (rows * limits.table_width(), shared), true)
+        let tables = (1 + limits.window_tables, rows * limits.table_width(), shared);
+        Layout::new(tokens, rows, asked, plans, tiles, tables, true)
     }
 }
 
@@ -202,9 +234,9 @@ impl DeviceBatch {
         ctas: usize,
     ) -> Result<DeviceBatch> {
         let plan = DeviceBatch::plan_for(limits, layers, ctas)?;
-        let bytes = Layout::largest(limits, &plan, ctas).end;
+        let bytes = WindowTables::new(limits, &Layout::largest(limits, &plan, ctas)).end();
         let device = Memory::new(context, bytes, "a batch on the device", KNOB)?;
-        let scratch = Memory::zeroed(context, 32 * limits.rows, "sampling scratch", KNOB)?;
+        let scratch = Memory::zeroed(context, 32 * limits.samples(), "sampling scratch", KNOB)?;
         DeviceBatch::sharing(context, limits, plan, ctas, Arc::new(device), Arc::new(scratch))
     }
 
@@ -227,28 +259,30 @@ impl DeviceBatch {
         scratch: Arc<Memory>,
     ) -> Result<DeviceBatch> {
         let layout = Layout::largest(limits, &plan, ctas);
+        let window_tables = WindowTables::new(limits, &layout);
         Ok(DeviceBatch {
             batch: Batch::within(limits)?,
             plan,
             layout,
+            window_tables,
             limits: *limits,
             ctas,
             samples: 0,
-            host: Pinned::zeroed(context, layout.end, "a batch in pinned memory", KNOB)?,
+            host: Pinned::zeroed(context, window_tables.end(), "a batch in pinned memory", KNOB)?,
             device,
             begun: Event::new(context, EventKind::Timing)?,
             uploaded: Event::new(context, EventKind::Order)?,
             finished: Event::new(context, EventKind::Timing)?,
-            host_tokens: Pinned::zeroed(context, 4 * limits.rows, "sampled tokens in pinned memory", KNOB)?,
+            host_tokens: Pinned::zeroed(context, 4 * limits.samples(), "sampled tokens in pinned memory", KNOB)?,
             hidden_states: HiddenStates::default(),
             host_logprobs: Pinned::zeroed(
                 context,
-                LogprobLayout::BYTES * limits.rows,
+                LogprobLayout::BYTES * limits.samples(),
                 "log-probabilities in pinned memory",
                 KNOB,
             )?,
             scratch,
-            extras: SamplingExtras::new(context, limits.rows)?,
+            extras: SamplingExtras::new(context, limits.samples())?,
         })
     }
 
@@ -334,7 +368,7 @@ impl DeviceBatch {
             asked,
             plans,
             tiles,
-            (table_entries, shared),
+            (1 + batch.window_tables.len(), table_entries, shared),
             !batch.state_slots.is_empty(),
         );
         let (to, at) = (self.host.bytes_mut(), &self.layout);
@@ -342,6 +376,10 @@ impl DeviceBatch {
         put(to, at.token_ids, &batch.token_ids);
         put(to, at.positions, &batch.positions);
         put(to, at.slots, &batch.slots);
+        for (index, table) in batch.window_tables.iter().enumerate() {
+            put(to, at.slots + (index + 1) * at.slots_stride, &table.slots);
+            put(to, self.window_tables.at(index + 1), &table.block_tables);
+        }
         put(to, at.row_starts, &batch.row_starts);
         let pooled_tokens = put(to, at.gathered_tokens, &batch.sampled_tokens);
         put(to, pooled_tokens, &batch.pooled_tokens);
@@ -370,7 +408,13 @@ impl DeviceBatch {
             shared += within.end;
         }
         self.begun.record()?;
-        upload.run(&self.host, &self.device, at.end)?;
+        let behind = Behind {
+            at: self.window_tables.begin,
+            stride: self.window_tables.stride,
+            bytes: (4 * table_entries).next_multiple_of(16),
+            count: batch.window_tables.len(),
+        };
+        upload.run(&self.host, &self.device, at.end, &behind)?;
         self.extras.stage(batch)?;
         self.uploaded.record()?;
         Ok(is_padded)
@@ -393,6 +437,11 @@ impl DeviceBatch {
             batch.row_starts.push(batch.token_ids.len() as u32);
             batch.context_lens.push(0);
             batch.block_tables.resize(batch.rows() * batch.table_width, 0);
+        }
+        let (tokens, entries) = (batch.tokens(), batch.block_tables.len());
+        for table in &mut batch.window_tables {
+            table.slots.resize(tokens, u32::MAX);
+            table.block_tables.resize(entries, 0);
         }
     }
 
@@ -468,28 +517,33 @@ impl DeviceBatch {
         Ok(Duration::from_secs_f32(milliseconds.max(0.0) / 1e3))
     }
 
-    /// Where the device finds the arrays.
+    /// Where the device finds the arrays, those of the first block table among them.
     pub fn addresses(&self) -> Addresses {
+        self.addresses_in(0)
+    }
+
+    /// The same with the slots and the block table of layers of `table`.
+    pub fn addresses_in(&self, table: usize) -> Addresses {
         let (device, layout) = (self.device.address(), &self.layout);
         let place = |offset: usize| device + offset as u64;
-        let (scratch, rows) = (self.scratch.address(), self.limits.rows as u64);
+        let (scratch, samples) = (self.scratch.address(), self.limits.samples() as u64);
         Addresses {
             exchanges: place(layout.exchanges),
             token_ids: place(layout.token_ids),
             positions: place(layout.positions),
-            slots: place(layout.slots),
+            slots: place(layout.slots + table * layout.slots_stride),
             row_starts: place(layout.row_starts),
             gathered_tokens: place(layout.gathered_tokens),
             sampling: place(layout.sampling),
             state_sources: place(layout.state_sources),
             state_slots: place(layout.state_slots),
             state_saves: place(layout.state_saves),
-            block_tables: place(layout.block_tables),
+            block_tables: place(if table == 0 { layout.block_tables } else { self.window_tables.at(table) }),
             argmax: scratch,
-            gumbel_argmax: scratch + 8 * rows,
-            tokens: scratch + 16 * rows,
+            gumbel_argmax: scratch + 8 * samples,
+            tokens: scratch + 16 * samples,
             host_tokens: self.host_tokens.address(),
-            arrived: scratch + 20 * rows,
+            arrived: scratch + 20 * samples,
         }
     }
 }

@@ -21,6 +21,7 @@ params! {
         weight_len: i32,
         is_gate_first: i32,
         eps: f32,
+        gate_scale: f32,
     }
 }
 
@@ -45,6 +46,7 @@ impl Kernels {
             weight_len: gate.weight.numbers() as i32,
             is_gate_first: i32::from(gate.order == GateOrder::BeforeNorm),
             eps: gate.eps,
+            gate_scale: gate.scale,
         };
         self.0.launch(device.chaining, [x.rows(), heads.div_ceil(4), 1], 128, 0, &params)
     }

@@ -4,7 +4,7 @@ use super::attention;
 use super::driver::{Address, Context, Memory, Pinned};
 use super::pieces::Pieces;
 use crate::batch::BlockId;
-use crate::{KvFormat, KvLayout, KvShape};
+use crate::{KvFormat, KvLayout, KvPlace, KvShape};
 use base::error::{Error, Result};
 use formats::DType;
 use std::ops::Range;
@@ -51,6 +51,8 @@ pub struct CacheLayer {
     pub kind: usize,
     /// Bytes from a number of it to that of the next layer, 0 where that has another shape and in the last one.
     pub to_next: i64,
+    /// Which block table of a row leads to its blocks.
+    pub table: usize,
 }
 
 /// Pieces of a layer, if they are not smaller than the driver maps them: more would take longer to map, fewer hold on to more memory.
@@ -108,6 +110,7 @@ impl KvBlocks {
                 shape,
                 kind: kinds.iter().position(|kind| *kind == shape).expect("kinds are those of layers"),
                 to_next: if is_followed { (starts[layer + 1] - starts[layer]) as i64 } else { 0 },
+                table: 0,
             }
         };
         let layers = (0..layers).map(layer).collect();
@@ -220,8 +223,8 @@ impl KvBlocks {
     }
 
     /// One layer.
-    pub(super) fn layer(&self, layer: usize) -> CacheLayer {
-        self.layers[layer]
+    pub(super) fn layer(&self, place: KvPlace) -> CacheLayer {
+        CacheLayer { table: place.table, ..self.layers[place.layer] }
     }
 
     /// The whole cache, for tests.

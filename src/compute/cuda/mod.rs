@@ -8,6 +8,7 @@
 #![allow(unsafe_code)]
 
 mod access;
+mod activate;
 mod activate_mul;
 mod add_norm;
 mod attention;
@@ -101,9 +102,10 @@ pub use storage::{Storage, Tensor};
 pub use team::Team;
 
 use super::{
-    Activation, AddNorm, AttentionSpec, Backend, Defaults, DeltaHeads, DeltaInputs, DeviceMemory, ExpertsShape,
-    HeadGate, HeadRows, HostMatrix, HostVector, KvLayout, LayerInput, NextNorm, NormWeights, Part, QkNormRope,
-    Recording, Router, RoutesShape, ScanHeads, ScanInputs, SharedExpert, SharedPrefixes, ShortConv, StateShape,
+    Activated, Activation, AddNorm, AttentionSpec, Backend, Defaults, DeltaHeads, DeltaInputs, DeviceMemory,
+    ExpertsShape, HeadGate, HeadRows, HostMatrix, HostVector, KvLayout, KvPlace, LayerInput, NextNorm, NormWeights,
+    Part, QkNormRope, Recording, Router, RoutesShape, ScanHeads, ScanInputs, SharedExpert, SharedPrefixes, ShortConv,
+    StateShape,
 };
 use crate::batch::{Batch, BatchLimits, BlockId, Sampled, StateSlot};
 use base::error::{Error, Result};
@@ -155,6 +157,7 @@ struct Kernels {
     add_norm: add_norm::Kernels,
     linear: linear::Kernels,
     rope_and_cache: rope_and_cache::Kernels,
+    activate: activate::Kernels,
     activate_mul: activate_mul::Kernels,
     gather: gather::Kernels,
     scale_logits: scale_logits::Kernels,
@@ -209,6 +212,7 @@ impl Kernels {
             add_norm: add_norm::Kernels::new(device)?,
             linear: linear::Kernels::new(device)?,
             rope_and_cache: rope_and_cache::Kernels::new(device)?,
+            activate: activate::Kernels::new(device)?,
             activate_mul: activate_mul::Kernels::new(device)?,
             gather: gather::Kernels::new(device)?,
             scale_logits: scale_logits::Kernels::new(device)?,
@@ -317,6 +321,11 @@ impl Backend for Cuda {
 
     fn tensor(&self, capacity: usize, cols: usize) -> Result<Tensor> {
         Ok(Tensor::new(Storage::new(&self.device.context, capacity, cols, self.device.dtype)?, capacity, cols))
+    }
+
+    fn reshape(tensor: &mut Tensor, cols: usize) {
+        tensor.storage.reshape(tensor.cols(), cols);
+        tensor.divide(cols);
     }
 
     fn matrix(&self, parts: &[HostMatrix]) -> Result<Matrix> {
@@ -569,7 +578,7 @@ impl Backend for Cuda {
         qkv: &mut Tensor,
         transform: QkNormRope<Vector, Tensor>,
         cache: &mut KvCache,
-        layer: usize,
+        place: KvPlace,
         device_batch: &DeviceBatch,
     ) {
         let result = self.kernels.rope_and_cache.run(
@@ -577,7 +586,7 @@ impl Backend for Cuda {
             spec,
             qkv,
             transform,
-            cache.blocks.layer(layer),
+            cache.blocks.layer(place),
             device_batch,
         );
         self.remember(result);
@@ -589,10 +598,10 @@ impl Backend for Cuda {
         out: &mut Tensor,
         qkv: &Tensor,
         cache: &KvCache,
-        layer: usize,
+        place: KvPlace,
         device_batch: &DeviceBatch,
     ) {
-        let (heads, at) = (attention::Heads { out, qkv, raw: None }, cache.blocks.layer(layer));
+        let (heads, at) = (attention::Heads { out, qkv, raw: None }, cache.blocks.layer(place));
         let result = cache.attention[at.kind].run(&self.device, spec, heads, at, device_batch);
         self.remember(result);
     }
@@ -603,10 +612,10 @@ impl Backend for Cuda {
         heads: HeadRows<Tensor>,
         transform: QkNormRope<Vector, Tensor>,
         cache: &mut KvCache,
-        layer: usize,
+        place: KvPlace,
         device_batch: &DeviceBatch,
     ) {
-        let at = cache.blocks.layer(layer);
+        let at = cache.blocks.layer(place);
         let attention = &cache.attention[at.kind];
         // Kernels that prepare heads themselves store keys and values.
         let has_keys = heads.qkv.cols() > heads.out.cols();
@@ -621,10 +630,15 @@ impl Backend for Cuda {
                 self.remember(result);
             }
             _ => {
-                self.rope_and_cache(spec, heads.qkv, transform, cache, layer, device_batch);
-                self.attention(spec, heads.out, heads.qkv, cache, layer, device_batch);
+                self.rope_and_cache(spec, heads.qkv, transform, cache, place, device_batch);
+                self.attention(spec, heads.out, heads.qkv, cache, place, device_batch);
             }
         }
+    }
+
+    fn activate(&mut self, out: &mut Tensor, activated: Activated<Tensor>) {
+        let result = self.kernels.activate.run(&self.device, out, activated);
+        self.remember(result);
     }
 
     fn activate_mul(&mut self, out: &mut Tensor, gate_up: &Tensor, activation: Activation) {

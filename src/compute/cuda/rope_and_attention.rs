@@ -160,7 +160,7 @@ impl RopeAndAttention {
         let KvShape { kv_heads, head_dim, block_size, .. } = cache.shape;
         let (group, pairs) = (spec.heads / kv_heads, qkv.rows() * kv_heads);
         let cluster = cluster(pairs, device.facts().processors).expect("a batch that is served");
-        let (at, plan) = (device_batch.addresses(), device_batch.decode_plan(cache.kind, spec.window));
+        let (at, plan) = (device_batch.addresses_in(cache.table), device_batch.decode_plan(cache.kind, spec.window));
         let norm = transform.norm.as_ref();
         let params = AttentionFewParams {
             out: out.storage.address(),

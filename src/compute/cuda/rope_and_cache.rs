@@ -129,7 +129,7 @@ impl Kernels {
         let rotary = rope.as_ref().map_or(0, |r| r.rotary);
         assert!(check_rotary(rotary).is_ok(), "{rotary} numbers turn, which an open engine has refused");
         let heads = spec.heads;
-        let (shape, at) = (cache.shape, device_batch.addresses());
+        let (shape, at) = (cache.shape, device_batch.addresses_in(cache.table));
         let is_common = |rope: &RopeTable<Vector>| rope.rotary == shape.head_dim && rope.pairing == Pairing::Halves;
         let is_after = norm.as_ref().is_some_and(|n| n.extent == NormExtent::Head(NormOrder::AfterRope));
         let is_whole = norm.as_ref().is_some_and(|n| n.extent == NormExtent::Whole);

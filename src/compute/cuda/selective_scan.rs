@@ -29,6 +29,7 @@ params! {
         heads: i32,
         groups: i32,
         head_dim: i32,
+        step_scale: f32,
     }
 }
 
@@ -52,7 +53,7 @@ impl Kernels {
         (states, at): (&mut States, usize),
         device_batch: &DeviceBatch,
     ) -> Result<()> {
-        let ScanInputs { xbc, steps, first_step, rates } = inputs;
+        let ScanInputs { xbc, steps, first_step, step_scale, rates } = inputs;
         let places = device_batch.addresses();
         let kernel = ScanHeads::STATE_DIMS.iter().position(|&dim| dim == sizes.state_dim).expect("the op checked it");
         let params = SelectiveScanParams {
@@ -72,6 +73,7 @@ impl Kernels {
             heads: sizes.heads as i32,
             groups: sizes.groups as i32,
             head_dim: sizes.head_dim as i32,
+            step_scale,
         };
         // Lanes of a warp that share a column, as the kernels have them.
         let split = sizes.state_dim.div_ceil(32);

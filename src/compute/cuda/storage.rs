@@ -69,6 +69,12 @@ impl Storage {
         to.download(&self.memory, rows.start * row_bytes, rows.len() * row_bytes)
     }
 
+    /// Takes rows of `from` numbers as rows of `to` numbers.
+    pub(super) fn reshape(&mut self, from: usize, to: usize) {
+        assert!(self.factors.is_none() && self.stride == from && to.is_multiple_of(8), "rows are padded");
+        self.stride = to;
+    }
+
     pub(super) fn read(&self, rows: usize, cols: usize, dtype: DType) -> Result<Vec<f32>> {
         assert!(self.factors.is_none(), "rows that are not divided yet");
         let mut bytes = vec![0; rows * self.stride * 2];

@@ -1,11 +1,11 @@
 //! Causal attention of each new token to the cached keys and values of its row, its own included.
 //!
 //! `out[t, h, ..] = sum_j softmax_j(cap(scale * q[t, h] . K[j, g])) V[j, g, ..]` over positions `j` of the same row, found
-//! through its block table, with `window_start(positions[t]) <= j <= positions[t]`; query head `h` reads key and value
+//! through the block table of `place`, with `window_start(positions[t]) <= j <= positions[t]`; query head `h` reads key and value
 //! head `g = h / (heads / kv_heads)`. `cap(s) = softcap * tanh(s / softcap)`, or `s` without a softcap. [`AttentionSpec`]
 //! defines `heads`, `scale`, `window_start` and `softcap`.
 
-use crate::{AttentionSpec, Backend, Tensor};
+use crate::{AttentionSpec, Backend, KvPlace, Tensor};
 
 /// | tensor | shape |
 /// |--------|-------|
@@ -22,11 +22,12 @@ pub fn attention<B: Backend>(
     out: &mut Tensor<B::Storage>,
     qkv: &Tensor<B::Storage>,
     cache: &B::KvCache,
-    layer: usize,
+    place: impl Into<KvPlace>,
     device_batch: &B::DeviceBatch,
 ) {
-    check::<B>(spec, out, qkv, cache, layer, device_batch);
-    backend.attention(spec, out, qkv, cache, layer, device_batch);
+    let place = place.into();
+    check::<B>(spec, out, qkv, cache, place, device_batch);
+    backend.attention(spec, out, qkv, cache, place, device_batch);
 }
 
 /// Asserts that the shapes agree.
@@ -35,10 +36,11 @@ pub(super) fn check<B: Backend>(
     out: &Tensor<B::Storage>,
     qkv: &Tensor<B::Storage>,
     cache: &B::KvCache,
-    layer: usize,
+    place: KvPlace,
     device_batch: &B::DeviceBatch,
 ) {
-    let kv = B::kv_layout(cache).layer(layer);
+    let kv = B::kv_layout(cache).layer(place.layer);
+    assert!(place.table <= B::batch(device_batch).window_tables.len());
     let tokens = B::batch(device_batch).tokens();
     assert!(spec.heads.is_multiple_of(kv.kv_heads) && spec.window != Some(0));
     assert!(spec.softcap.is_none_or(|softcap| softcap > 0.0));

@@ -1,4 +1,4 @@
-//! An RMS norm of each head, with a gate before or after it: `x[h] = norm(x[h]) * weight * silu(gate[h])` or `x[h] = norm(x[h] * silu(gate[h])) * weight`,
+//! An RMS norm of each head, with a gate before or after it: `x[h] = norm(x[h]) * weight * silu(scale * gate[h])` or `x[h] = norm(x[h] * silu(scale * gate[h])) * weight`,
 //! with `norm(v) = v / sqrt(mean(v^2) + eps)` and `silu(v) = v / (1 + exp(-v))`.
 
 use crate::{Backend, HeadGate, Tensor};

@@ -1,5 +1,6 @@
 //! The verbs that models are written in: a contract, a check of shapes, one call of the backend.
 
+mod activate;
 mod activate_mul;
 mod add_norm;
 mod attention;
@@ -30,6 +31,7 @@ mod scale_logits;
 mod selective_scan;
 mod sigmoid_mul;
 
+pub use activate::activate;
 pub use activate_mul::activate_mul;
 pub use add_norm::add_norm;
 pub use attention::attention;

@@ -5,7 +5,7 @@
 
 use super::attention::check;
 use super::rope_and_cache::check as check_transform;
-use crate::{AttentionSpec, Backend, HeadRows, QkNormRope, Tensor};
+use crate::{AttentionSpec, Backend, HeadRows, KvPlace, QkNormRope, Tensor};
 
 /// The shapes are those of the two ops, with `heads.qkv` as `qkv`, and `heads.out` as the `out` of attention.
 ///
@@ -18,10 +18,11 @@ pub fn rope_and_attention<B: Backend>(
     heads: HeadRows<Tensor<B::Storage>>,
     transform: QkNormRope<B::Vector, Tensor<B::Storage>>,
     cache: &mut B::KvCache,
-    layer: usize,
+    place: impl Into<KvPlace>,
     device_batch: &B::DeviceBatch,
 ) {
-    check_transform::<B>(spec, heads.qkv, &transform, cache, layer, device_batch);
-    check::<B>(spec, heads.out, heads.qkv, cache, layer, device_batch);
-    backend.rope_and_attention(spec, heads, transform, cache, layer, device_batch);
+    let place = place.into();
+    check_transform::<B>(spec, heads.qkv, &transform, cache, place, device_batch);
+    check::<B>(spec, heads.out, heads.qkv, cache, place, device_batch);
+    backend.rope_and_attention(spec, heads, transform, cache, place, device_batch);
 }

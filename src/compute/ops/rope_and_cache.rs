@@ -11,14 +11,14 @@
 //!
 //! Each value head `v` becomes `v / sqrt(mean(v^2) + value_norm)` where `transform` has a norm of values.
 //!
-//! Queries are written back; keys and values go to the token's slot. Where `qkv` has the columns of queries alone, nothing is stored: attention
+//! Queries are written back; keys and values go to the token's slot in the block table of `place`. Where `qkv` has the columns of queries alone, nothing is stored: attention
 //! reads what another layer stored.
 //!
 //! [`NormOrder::BeforeRope`]: crate::NormOrder::BeforeRope
 //! [`NormOrder::AfterRope`]: crate::NormOrder::AfterRope
 //! [`Pairing`]: crate::Pairing
 
-use crate::{AttentionSpec, Backend, NormExtent, QkNormRope, Tensor, WholeRows};
+use crate::{AttentionSpec, Backend, KvPlace, NormExtent, QkNormRope, Tensor, WholeRows};
 
 /// | tensor | shape |
 /// |--------|-------|
@@ -40,11 +40,12 @@ pub fn rope_and_cache<B: Backend>(
     qkv: &mut Tensor<B::Storage>,
     transform: QkNormRope<B::Vector, Tensor<B::Storage>>,
     cache: &mut B::KvCache,
-    layer: usize,
+    place: impl Into<KvPlace>,
     device_batch: &B::DeviceBatch,
 ) {
-    check::<B>(spec, qkv, &transform, cache, layer, device_batch);
-    backend.rope_and_cache(spec, qkv, transform, cache, layer, device_batch);
+    let place = place.into();
+    check::<B>(spec, qkv, &transform, cache, place, device_batch);
+    backend.rope_and_cache(spec, qkv, transform, cache, place, device_batch);
 }
 
 /// Asserts that the shapes agree.
@@ -53,11 +54,12 @@ pub(super) fn check<B: Backend>(
     qkv: &Tensor<B::Storage>,
     transform: &QkNormRope<B::Vector, Tensor<B::Storage>>,
     cache: &B::KvCache,
-    layer: usize,
+    place: KvPlace,
     device_batch: &B::DeviceBatch,
 ) {
-    let kv = B::kv_layout(cache).layer(layer);
+    let kv = B::kv_layout(cache).layer(place.layer);
     let batch = B::batch(device_batch);
+    assert!(place.table <= batch.window_tables.len());
     let queries = spec.heads * kv.head_dim;
     let has_keys = qkv.cols() != queries;
     assert_eq!(

@@ -1,7 +1,7 @@
 //! The selective scan of Mamba-2 along the tokens of each row (Dao and Gu, "Transformers are SSMs", 2024). For each head, with `B` and `C` of the group that
 //! it shares:
 //!
-//! `step = softplus(dt + dt_bias)`, `S = exp(-rate * step) * S + B (step * x)^T` with `rate = exp(A_log)`, `out = S^T C + D * x`. All in f32, and `S` is 0 at
+//! `step = softplus(step_scale * dt + dt_bias)`, `S = exp(-rate * step) * S + B (step * x)^T` with `rate = exp(A_log)`, `out = S^T C + D * x`. All in f32, and `S` is 0 at
 //! the beginning of a sequence.
 
 use crate::{Backend, ScanHeads, ScanInputs, Tensor};
@@ -23,7 +23,7 @@ pub fn selective_scan<B: Backend>(
     device_batch: &B::DeviceBatch,
 ) {
     let (batch, shape) = (B::batch(device_batch), B::state_shape(states));
-    let ScanInputs { xbc, steps, first_step, rates } = &inputs;
+    let ScanInputs { xbc, steps, first_step, rates, .. } = &inputs;
     assert!([out.rows(), xbc.rows(), steps.rows()].iter().all(|&rows| rows == batch.tokens()));
     assert_eq!((out.cols(), xbc.cols()), (heads.head_width(), heads.width()));
     assert!(first_step + heads.heads <= steps.cols() && B::vector_len(rates) == 3 * heads.heads);

@@ -5,7 +5,8 @@ const EMPTY: PrefixId = PrefixId::Empty { salt: 0 };
 /// Allocates `tokens` and caches all of its full blocks, as a sequence does that ran.
 fn computed(pool: &mut BlockManager, tokens: &[TokenId]) -> Vec<BlockId> {
     let mut table = Vec::new();
-    let shared = pool.try_allocate(EMPTY, tokens, 0, &mut table).expect("blocks are free");
+    let shared =
+        pool.try_allocate(EMPTY, tokens, 0, &mut table, &mut WindowBlocks::default()).expect("blocks are free");
     cache_from(pool, shared, tokens, &mut table);
     table
 }
@@ -19,7 +20,8 @@ fn cache_from(pool: &mut BlockManager, shared: SharedPrefix, tokens: &[TokenId],
 
 fn allocate(pool: &mut BlockManager, tokens: &[TokenId]) -> (Vec<BlockId>, usize) {
     let mut table = Vec::new();
-    let shared = pool.try_allocate(EMPTY, tokens, 0, &mut table).expect("blocks are free");
+    let shared =
+        pool.try_allocate(EMPTY, tokens, 0, &mut table, &mut WindowBlocks::default()).expect("blocks are free");
     (table, shared.blocks)
 }
 
@@ -29,7 +31,7 @@ fn a_refused_allocation_leaves_the_pool_untouched() {
     let mut held = computed(&mut pool, &[7; 5]);
     pool.release(&mut held);
     let mut table = Vec::new();
-    let refusal = pool.try_allocate(EMPTY, &[7; 13], 0, &mut table);
+    let refusal = pool.try_allocate(EMPTY, &[7; 13], 0, &mut table, &mut WindowBlocks::default());
     assert_eq!(refusal, Err(Lacking { free_blocks: 4 }), "13 tokens need 4 blocks of 4");
     assert_eq!((pool.free_blocks(), table.len()), (3, 0));
     assert_eq!(allocate(&mut pool, &[7; 5]).1, 1, "and what was cached still is");
@@ -38,8 +40,11 @@ fn a_refused_allocation_leaves_the_pool_untouched() {
 #[test]
 fn spare_blocks_are_left_free() {
     let mut pool = BlockManager::new(3, 4, PrefixCache::On).unwrap();
-    assert_eq!(pool.try_allocate(EMPTY, &[1; 8], 2, &mut Vec::new()), Err(Lacking { free_blocks: 2 }));
-    assert!(pool.try_allocate(EMPTY, &[1; 8], 1, &mut Vec::new()).is_ok());
+    assert_eq!(
+        pool.try_allocate(EMPTY, &[1; 8], 2, &mut Vec::new(), &mut WindowBlocks::default()),
+        Err(Lacking { free_blocks: 2 })
+    );
+    assert!(pool.try_allocate(EMPTY, &[1; 8], 1, &mut Vec::new(), &mut WindowBlocks::default()).is_ok());
 }
 
 #[test]
@@ -178,14 +183,23 @@ fn blocks_of_a_running_sequence_are_shared_with_and_without_a_cache() {
     for cache in [PrefixCache::On, PrefixCache::Off] {
         let mut pool = BlockManager::new(6, 4, cache).unwrap();
         let (mut first, mut second) = (Vec::new(), Vec::new());
-        pool.try_allocate(EMPTY, &[7; 8], 0, &mut first).expect("blocks are free");
+        pool.try_allocate(EMPTY, &[7; 8], 0, &mut first, &mut WindowBlocks::default()).expect("blocks are free");
         let mut prefix = EMPTY;
         for block in &mut first {
             prefix = pool.cache_block(prefix, &[7; 4], block);
         }
-        let refusal = pool.try_share(EMPTY, &[7; 8], &first, 4, &mut second);
+        let refusal = pool.try_share(
+            EMPTY,
+            &[7; 8],
+            (&first, WindowEntries::default()),
+            4,
+            &mut second,
+            &mut WindowBlocks::default(),
+        );
         assert_eq!((refusal, second.len()), (Err(Lacking { free_blocks: 1 }), 0), "{cache:?}: nothing changes");
-        let shared = pool.try_share(EMPTY, &[7; 8], &first, 3, &mut second).expect("one free block is enough");
+        let shared = pool
+            .try_share(EMPTY, &[7; 8], (&first, WindowEntries::default()), 3, &mut second, &mut WindowBlocks::default())
+            .expect("one free block is enough");
         assert_eq!(shared.blocks, 1, "{cache:?}: the last token is computed, so its block is an own one");
         assert!(second[0] == first[0] && second[1] != first[1] && pool.free_blocks() == 3, "{cache:?}");
         pool.release(&mut first);

@@ -98,7 +98,8 @@ impl Scheduler {
 
     /// Forgets copies to blocks and to a state that a sequence is about to give back: they may soon be something else.
     fn forget_copies(&mut self, sequence: &Sequence) {
-        self.copies.retain(|copy| !sequence.table.blocks().contains(&copy.to));
+        let window = sequence.table.window().entries().blocks;
+        self.copies.retain(|copy| !sequence.table.blocks().contains(&copy.to) && !window.contains(&copy.to));
         let states = self.pool.states();
         self.state_copies.retain(|copy| {
             let stays = copy.to != sequence.table.state();

@@ -21,26 +21,30 @@ impl Scheduler {
     /// Whether blocks are lacking while passes are in flight: collecting them may free some, and no sequence in them can be
     /// preempted.
     pub(super) fn must_collect_first(&mut self, memory: &mut GetMemory) -> Result<bool> {
-        let block_size = self.limits.block_size;
-        let lacks = |sequence: &&Sequence| {
-            sequence.pending_tokens() == 1 && sequence.table.capacity(block_size) < sequence.expected_tokens()
-        };
         if !self.running.iter().any(|sequence| sequence.in_flight > 0) {
             return Ok(false);
         }
-        let lacking = self.running.iter().filter(lacks).count().saturating_sub(self.pool.free_blocks());
+        // A prompt has all its blocks but those of window tables.
+        let pending = self.running.iter().filter(|sequence| sequence.pending_tokens() > 0);
+        let missing = pending.map(|sequence| sequence.table.missing(sequence.scheduled_end() + 1, &self.pool));
+        let lacking = missing.sum::<usize>().saturating_sub(self.pool.free_blocks());
         Ok(lacking > 0 && !self.grow(lacking, memory)?)
     }
 
-    /// Ensures that a running sequence has a block for its newest token. Returns `false` when it was preempted itself, as the
+    /// Ensures that a running sequence has blocks for its next token. Returns `false` when it was preempted itself, as the
     /// last in order, or ended because it ran alone and its block got no memory.
     pub(super) fn make_room(&mut self, index: usize, memory: &mut GetMemory) -> Result<bool> {
-        while self.running[index].table.capacity(self.limits.block_size) < self.running[index].expected_tokens() {
-            if let Some(block) = self.pool.take() {
-                self.running[index].table.push(block);
+        loop {
+            let Sequence { table, .. } = &self.running[index];
+            let tokens = self.running[index].scheduled_end() + 1;
+            let missing = table.missing(tokens, &self.pool);
+            if missing == 0 {
+                return Ok(true);
+            }
+            if self.running[index].table.grow(tokens, &mut self.pool) {
                 continue;
             }
-            if self.grow(1, memory)? {
+            if self.grow(missing.saturating_sub(self.pool.free_blocks()), memory)? {
                 continue;
             }
             if let (&[Sequence { key, .. }], Some(error)) = (&self.running[..], self.lacked.clone()) {
@@ -55,7 +59,6 @@ impl Scheduler {
                 return Ok(false);
             }
         }
-        Ok(true)
     }
 
     /// Gets memory for at least `blocks` withdrawn blocks, which are free then. `false` where fewer are withdrawn or there is no

@@ -38,7 +38,7 @@ struct Bench {
 
 impl Bench {
     fn new(tokens: usize, rows: usize, blocks: usize) -> Bench {
-        let limits = BatchLimits { tokens, rows, model_len: 64, block_size: 2 };
+        let limits = BatchLimits { tokens, rows, model_len: 64, block_size: 2, ..BatchLimits::NONE };
         Bench {
             scheduler: Scheduler::new(limits, blocks, PrefixCache::On, None).unwrap(),
             pass: Pass::with_limits(&limits).unwrap(),

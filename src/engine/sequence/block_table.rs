@@ -4,7 +4,8 @@
 //! another sequence has cached the same prefix. A table without blocks has computed nothing. The first `released` entries are not
 //! held: they repeat the first block that is, so that a kernel that reads a whole tile finds computed numbers behind every entry.
 
-use crate::block_manager::{BlockManager, PrefixId, SharedPrefix};
+use super::WindowBlocks;
+use crate::block_manager::{BlockManager, PrefixId, SharedPrefix, WindowEntries};
 use base::TokenId;
 use compute::batch::{BlockCopy, BlockId, NO_STATE, StateCopy, StateSlot};
 
@@ -13,6 +14,8 @@ pub struct BlockTable {
     blocks: Vec<BlockId>,
     /// Entries at the start whose blocks were released, because no later token attends to them.
     released: usize,
+    /// Those of layers whose window gives blocks back.
+    window: WindowBlocks,
     /// Tokens whose keys and values lie in `blocks`.
     computed: usize,
     /// The first blocks, which are full, and the prefix that they hold.
@@ -36,6 +39,8 @@ pub enum Reuse<'a> {
     Prefix {
         /// Full blocks of the other sequence.
         held: &'a [BlockId],
+        /// Its blocks in window tables.
+        held_window: WindowEntries<'a>,
     },
 }
 
@@ -44,6 +49,7 @@ impl BlockTable {
     pub fn new(salt: u64) -> BlockTable {
         BlockTable {
             blocks: Vec::new(),
+            window: WindowBlocks::default(),
             released: 0,
             computed: 0,
             cached: nothing_cached(salt),
@@ -74,9 +80,33 @@ impl BlockTable {
         self.blocks.is_empty()
     }
 
-    /// Tokens that its blocks have room for.
-    pub fn capacity(&self, block_size: usize) -> usize {
-        self.blocks.len() * block_size
+    /// The blocks in window tables.
+    pub fn window(&self) -> &WindowBlocks {
+        &self.window
+    }
+
+    /// Blocks that it lacks for `tokens`.
+    pub fn missing(&self, tokens: usize, pool: &BlockManager) -> usize {
+        let wanted = tokens.div_ceil(pool.block_size());
+        let entries = wanted.saturating_sub(self.window.capacity(pool) / pool.block_size());
+        wanted.saturating_sub(self.blocks.len()) + entries * pool.window_tables()
+    }
+
+    /// Takes the blocks that it lacks for `tokens`, or none where too few are free.
+    pub fn grow(&mut self, tokens: usize, pool: &mut BlockManager) -> bool {
+        if self.missing(tokens, pool) > pool.free_blocks() {
+            return false;
+        }
+        while self.blocks.len() * pool.block_size() < tokens {
+            self.blocks.push(pool.take().expect("enough blocks are free"));
+        }
+        self.extend_window(tokens, pool) >= tokens
+    }
+
+    /// Takes blocks of the window tables until they have room for `tokens`, as far as enough are free. Returns the tokens that they have room for.
+    pub fn extend_window(&mut self, tokens: usize, pool: &mut BlockManager) -> usize {
+        self.window.extend(tokens, pool);
+        self.window.capacity(pool)
     }
 
     /// The KV slot of the token at `position`.
@@ -84,14 +114,10 @@ impl BlockTable {
         (self.blocks[position / block_size] as usize * block_size + position % block_size) as u32
     }
 
-    /// Adds a block that the caller took from the pool.
-    pub fn push(&mut self, block: BlockId) {
-        self.blocks.push(block);
-    }
-
     /// Reserves memory for the blocks of `tokens` tokens.
     pub fn reserve(&mut self, tokens: usize, pool: &BlockManager) {
         self.blocks.reserve(tokens.div_ceil(pool.block_size()));
+        self.window.reserve(tokens, pool);
     }
 
     /// Whether [`try_allocate`](Self::try_allocate) may succeed, as far as is known without a lookup. A long prompt whose
@@ -115,8 +141,10 @@ impl BlockTable {
     ) -> Option<()> {
         let empty = PrefixId::Empty { salt: self.salt };
         let found = match reuse {
-            Reuse::Nothing => pool.try_allocate_all(empty, tokens.len(), spare, &mut self.blocks),
-            Reuse::Prefix { held } => pool.try_share(empty, tokens, held, spare, &mut self.blocks),
+            Reuse::Nothing => pool.try_allocate_all(empty, tokens.len(), spare, &mut self.blocks, &mut self.window),
+            Reuse::Prefix { held, held_window } => {
+                pool.try_share(empty, tokens, (held, held_window), spare, &mut self.blocks, &mut self.window)
+            }
         };
         match found {
             Ok(shared) => {
@@ -176,6 +204,9 @@ impl BlockTable {
             let content = &tokens[index * block_size..(index + 1) * block_size];
             let prefix = pool.cache_block(self.cached.prefix, content, &mut self.blocks[index]);
             self.cached = SharedPrefix { blocks: index + 1, prefix, state: NO_STATE };
+            if pool.window_tables() > 0 {
+                self.window.hang(index, self.blocks[index], pool);
+            }
             if index == self.released {
                 // Another sequence's copy may have taken the place of this one.
                 self.fill_released();
@@ -192,6 +223,13 @@ impl BlockTable {
             self.released = first;
             self.fill_released();
         }
+    }
+
+    /// Releases the blocks of window tables of which every token lies before `position`. The last computed block stays.
+    pub fn release_window_before(&mut self, position: usize, pool: &mut BlockManager) {
+        let block_size = pool.block_size();
+        let first = (position / block_size).min(self.computed.saturating_sub(1) / block_size);
+        self.window.release_before(first, pool);
     }
 
     /// Makes the released entries repeat the first held block, which has changed.
@@ -212,20 +250,25 @@ impl BlockTable {
         states: &mut Vec<StateCopy>,
     ) {
         debug_assert!(self.is_empty());
+        let full = parent.computed / pool.block_size();
+        let is_partial = parent.blocks.len() > full;
+        if is_partial && pool.free_blocks() <= pool.window_tables() {
+            return;
+        }
         if parent.state != NO_STATE {
             let Some(slot) = pool.take_state() else { return };
             self.state = slot;
         }
-        let full = parent.computed / pool.block_size();
         self.blocks.extend_from_slice(&parent.blocks[..full]);
         self.released = parent.released;
         pool.keep(&self.blocks[self.released..]);
         if let Some(&from) = parent.blocks.get(full) {
-            let Some(to) = pool.take() else { return self.release(pool) };
+            let to = pool.take().expect("enough blocks were free");
             copies.push(BlockCopy { from, to });
             self.blocks.push(to);
         }
         self.fill_released();
+        self.window.fork_from(&parent.window, full, pool, copies);
         self.computed = parent.computed;
         self.cached = parent.cached;
         if self.state != NO_STATE {
@@ -252,6 +295,8 @@ impl BlockTable {
         self.blocks.drain(..self.released);
         self.released = 0;
         pool.release(&mut self.blocks);
+        // Those of the last window are what the next turn of a conversation needs most.
+        self.window.release(pool);
         self.computed = 0;
         self.cached = nothing_cached(self.salt);
         self.min_free_blocks = 0;

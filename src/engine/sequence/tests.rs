@@ -2,9 +2,12 @@
 
 use super::*;
 use crate::adjustments::Adjustments;
+use crate::block_manager::WindowEntries;
 use crate::dry::History;
 use crate::options::PrefixCache;
 use crate::request::CheckedParams;
+
+const NO_SIBLING: (&[compute::batch::BlockId], WindowEntries) = (&[], WindowEntries { blocks: &[], released: 0 });
 
 /// A greedy request for tests: `prompt`, at most `limit` tokens in all, token 0 ends it.
 pub fn sequence(id: u64, prompt: &[TokenId], limit: usize, params: SamplingParams) -> Sequence {
@@ -82,13 +85,13 @@ fn random_numbers_come_from_the_own_seed_or_from_engine_and_id() {
 fn a_preempted_sequence_keeps_its_tokens_and_finds_its_blocks_again() {
     let mut pool = BlockManager::new(4, 2, PrefixCache::On).unwrap();
     let mut it = sequence(1, &[1, 2, 3], 9, SamplingParams::default());
-    assert_eq!(it.try_start(&mut pool, &[], 0), Some(0));
+    assert_eq!(it.try_start(&mut pool, NO_SIBLING, 0), Some(0));
     it.in_flight = 3;
     it.collect(3, &mut pool);
     accept(&mut it, 4);
     it.preempt(&mut pool);
     assert_eq!((pool.free_blocks(), it.table.computed(), &it.tokens[..]), (4, 0, &[1, 2, 3, 4][..]));
-    assert_eq!(it.try_start(&mut pool, &[], 0), Some(0), "cached tokens are those of the first start");
+    assert_eq!(it.try_start(&mut pool, NO_SIBLING, 0), Some(0), "cached tokens are those of the first start");
     assert_eq!((it.table.computed(), it.pending_tokens(), pool.free_blocks()), (2, 2, 2));
 }
 
@@ -97,11 +100,11 @@ fn a_refused_start_is_not_tried_before_enough_blocks_are_free() {
     let mut pool = BlockManager::new(2, 2, PrefixCache::On).unwrap();
     let mut held = vec![pool.take().unwrap()];
     let mut it = sequence(1, &[1, 2, 3], 9, SamplingParams::default());
-    assert_eq!(it.try_start(&mut pool, &[], 0), None);
+    assert_eq!(it.try_start(&mut pool, NO_SIBLING, 0), None);
     assert!(!it.table.may_fit(&pool, 0), "two blocks are needed and one is free");
     pool.release(&mut held);
     assert!(it.table.may_fit(&pool, 0));
-    assert_eq!(it.try_start(&mut pool, &[], 0), Some(0));
+    assert_eq!(it.try_start(&mut pool, NO_SIBLING, 0), Some(0));
 }
 
 #[test]

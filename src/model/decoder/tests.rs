@@ -49,11 +49,11 @@ fn weights(names: &'static Names) -> Weights {
 
 /// Logits of one token at the beginning of a sequence.
 fn logits(spec: &DecoderSpec, names: &'static Names, isa: Isa) -> Vec<f64> {
-    let limits = BatchLimits { tokens: 1, rows: 1, model_len: 16, block_size: 16 };
+    let limits = BatchLimits { tokens: 1, rows: 1, model_len: 16, block_size: 16, ..BatchLimits::NONE };
     let mut cpu = Cpu::new(1, isa);
     let sharding = Sharding::new(spec, 0, 1, Sums::Gathered).unwrap();
     let mut decoder = Decoder::load(&cpu, spec, sharding, &mut weights(names), &limits, 16).unwrap();
-    let cache = cpu.kv_cache(&spec.kv_layout(16, DType::F32.into()), 1).unwrap();
+    let cache = cpu.kv_cache(&spec.kv_layout(&limits, DType::F32.into()), 1).unwrap();
     let mut memory = SequenceMemory { cache, states: cpu.states(&StateShape::default()).unwrap() };
     let mut batch = Batch::with_limits(&limits);
     batch.token_ids.push(TOKEN as u32);
@@ -115,7 +115,8 @@ impl Naive<'_> {
 
     fn mlp(&mut self, layer: &str, mlp: &Mlp, x: &[f64]) -> Vec<f64> {
         let [gate, up] = ["gate", "up"].map(|part| self.product(&format!("{layer}mlp.{part}_proj"), mlp.width, x));
-        let activate = |v: f64| match mlp.activation {
+        let MlpForm::Gated { activation, .. } = mlp.form else { unreachable!() };
+        let activate = |v: f64| match activation {
             Activation::Silu => v / (1.0 + (-v).exp()),
             Activation::GeluTanh => v / 2.0 * (1.0 + (0.797_884_560_802_865_4 * (v + 0.044_715 * v.powi(3))).tanh()),
         };
@@ -233,7 +234,7 @@ const CASES: &[(&str, &Names, Change)] = &[
             let Part::FeedForward(FeedForward::Dense(mlp)) = &mut layer.sublayers[1].branches[0].part else {
                 unreachable!()
             };
-            mlp.activation = Activation::GeluTanh;
+            mlp.form = MlpForm::gated(Activation::GeluTanh);
         }
     }),
 ];

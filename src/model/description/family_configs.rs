@@ -180,6 +180,35 @@ fn dense() -> Vec<(&'static str, Value)> {
             }),
         ),
         (
+            "Nemotron-H-4B",
+            json!({
+                "architectures": ["NemotronHForCausalLM"], "attention_bias": false, "attention_head_dim": 128, "chunk_size": 128,
+                "conv_kernel": 4, "expand": 2, "hidden_size": 3072, "intermediate_size": 12288, "layer_norm_epsilon": 1e-05,
+                "hybrid_override_pattern": "M-M-M-MM-M-M*-M-M*-M-M-M-M*-M-M-M-M-M-M-M-M*-M-MM-M-", "mamba_head_dim": 64,
+                "mamba_hidden_act": "silu", "mamba_num_heads": 112, "mamba_proj_bias": false, "max_position_embeddings": 8192,
+                "mlp_bias": false, "mlp_hidden_act": "relu2", "model_type": "nemotron_h", "n_groups": 8,
+                "num_attention_heads": 32, "num_hidden_layers": 52, "num_key_value_heads": 8, "num_logits_to_keep": 1,
+                "rescale_prenorm_residual": true, "residual_in_fp32": false, "rms_norm_eps": 1e-05, "sliding_window": null,
+                "ssm_state_size": 128, "tie_word_embeddings": false, "time_step_floor": 0.0001, "time_step_max": 0.1,
+                "time_step_min": 0.001, "torch_dtype": "bfloat16", "use_bias": false, "use_conv_bias": true,
+                "use_mamba_kernels": true, "vocab_size": 131072
+            }),
+        ),
+        (
+            "Falcon-H1-1.5B",
+            json!({
+                "architectures": ["FalconH1ForCausalLM"], "attention_in_multiplier": 1.0,
+                "attention_out_multiplier": 0.9375, "embedding_multiplier": 5.656854249492381,
+                "head_dim": 128, "hidden_act": "silu", "hidden_size": 2048, "intermediate_size": 4096, "key_multiplier": 0.5,
+                "lm_head_multiplier": 0.0390625, "mamba_chunk_size": 256, "mamba_d_head": 64, "mamba_d_ssm": 3072, "mamba_d_state": 256, "mamba_expand": 2, "mamba_n_groups": 1,
+                "mamba_n_heads": 48, "mamba_norm_before_gate": false, "mamba_rms_norm": false,
+                "mamba_use_mlp": true, "max_position_embeddings": 131072, "mlp_expansion_factor": 8, "mlp_multipliers": [0.75, 0.375], "model_type": "falcon_h1",
+                "num_attention_heads": 8, "num_hidden_layers": 24, "num_key_value_heads": 2, "rms_norm_eps": 1e-05, "rope_theta": 100000000000.0,
+                "ssm_in_multiplier": 1.25, "ssm_multipliers": [0.5, 0.25, 0.125, 1.5, 2.0], "ssm_out_multiplier": 0.25,
+                "tie_word_embeddings": false, "vocab_size": 65537
+            }),
+        ),
+        (
             "LFM2-1.2B",
             json!({
                 "architectures": ["Lfm2ForCausalLM"], "block_auto_adjust_ff_dim": true, "block_dim": 2048,

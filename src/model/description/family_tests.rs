@@ -4,8 +4,8 @@ use super::family_configs::{configs, layers};
 use super::*;
 use crate::rope::RopeScaling;
 use crate::spec::{
-    Activation, Bias, FeedForward, HeadWeights, LayerSpec, Norm, NormKind, NormOrder, NormWeight, OutputGate, QkNorm,
-    SelfAttention, StreamScale, Values,
+    Activation, Bias, FeedForward, HeadWeights, LayerSpec, MlpForm, Norm, NormKind, NormOrder, NormWeight, OutputGate,
+    QkNorm, SelfAttention, StreamScale, Values,
 };
 use compute::Pairing;
 use serde_json::{Value, json};
@@ -126,7 +126,7 @@ fn gemma_scales_by_one_more_than_its_norms_say() {
             }
         }
         let Some(FeedForward::Dense(mlp)) = spec.layers[0].feed_forward() else { panic!() };
-        assert_eq!((mlp.activation, spec.head.weights), (Activation::GeluTanh, HeadWeights::Tied), "{name}");
+        assert_eq!((mlp.form, spec.head.weights), (MlpForm::gated(Activation::GeluTanh), HeadWeights::Tied), "{name}");
         assert_eq!(windows(&spec)[0].0, Some(window), "{name}");
     }
     let two = described(&changed("gemma-2-2b", json!({})));

@@ -2,8 +2,11 @@
 
 use super::family_tests::{changed, described, parse};
 use crate::shard::{Sharding, Sums};
-use crate::spec::{Bias, HeadWeights, LayerSpec, Mixer, NormWeight, OutputGate, Part, Recurrent};
-use compute::{DeltaHeads, ScanHeads, ValueOrder};
+use crate::spec::{
+    Activation, Bias, FeedForward, GroupNorm, HeadWeights, LayerSpec, Mixer, MlpForm, NormWeight, OutputGate, Part,
+    Recurrent, ScanScales,
+};
+use compute::{DeltaHeads, GateOrder, ScanHeads, ValueOrder};
 use serde_json::json;
 
 #[test]
@@ -95,6 +98,64 @@ fn granite_4_h_has_selective_scans_and_rotates_nothing() {
 }
 
 #[test]
+fn nemotron_h_has_one_part_per_layer() {
+    let spec = described(&changed("Nemotron-H-4B", json!({})));
+    spec.check().unwrap();
+    let kind = |layer: &LayerSpec| match layer.parts().collect::<Vec<_>>().as_slice() {
+        [Part::Mixer(Mixer::Recurrent(Recurrent::StateSpace(scan)))] => {
+            let heads = ScanHeads { heads: 112, groups: 8, head_dim: 64, state_dim: 128 };
+            assert_eq!((scan.heads, scan.scales, scan.norm.map(|norm| norm.eps)), (heads, ScanScales::ONE, Some(1e-5)));
+            'M'
+        }
+        [Part::Mixer(Mixer::Attention(attention))] => {
+            assert_eq!((attention.scores.heads, attention.head_dim, attention.rope), (32, 128, None));
+            '*'
+        }
+        [Part::FeedForward(FeedForward::Dense(mlp))] => {
+            assert_eq!((mlp.width, mlp.form), (12288, MlpForm::ReluSquared));
+            '-'
+        }
+        other => panic!("{other:?}"),
+    };
+    let pattern: String = spec.layers.iter().map(kind).collect();
+    assert_eq!(pattern, "M-M-M-MM-M-M*-M-M*-M-M-M-M*-M-M-M-M-M-M-M-M*-M-MM-M-");
+    // As transformers writes it.
+    let kinds = pattern.chars().map(|kind| match kind {
+        'M' => "linear_attention",
+        '*' => "full_attention",
+        _ => "mlp",
+    });
+    let newer = json!({
+        "hybrid_override_pattern": "(absent)", "num_hidden_layers": "(absent)", "layers_block_type": kinds.collect::<Vec<_>>(),
+        "attention_head_dim": "(absent)", "head_dim": 128, "n_routed_experts": 8, "moe_intermediate_size": 7688
+    });
+    assert_eq!(described(&changed("Nemotron-H-4B", newer)), spec);
+}
+
+#[test]
+fn falcon_h1_has_two_mixers_behind_one_norm_and_a_factor_for_each_part() {
+    let spec = described(&changed("Falcon-H1-1.5B", json!({"attention_in_multiplier": 2.0})));
+    spec.check().unwrap();
+    assert_eq!((spec.embedding_scale, spec.head.scale, spec.ropes[0].theta), (5.656_854_2, 0.0390625, 1e11));
+    for layer in &spec.layers {
+        let [mixers, mlp] = layer.sublayers.as_slice() else { panic!("{layer:?}") };
+        let scales: Vec<f32> = mixers.branches.iter().chain(&mlp.branches).map(|branch| branch.scale).collect();
+        assert_eq!(scales, [0.25, 2.0 * 0.9375, 0.375]);
+        let Some(Recurrent::StateSpace(scan)) = layer.recurrent() else { panic!("{layer:?}") };
+        assert_eq!((scan.scales.all(), scan.norm), ([0.5, 0.25, 0.125, 1.5, 2.0].map(|scale| 1.25 * scale), None));
+        assert_eq!(layer.attention().unwrap().scores.scale, 2.0 * 2.0 * 0.5 / 128f32.sqrt());
+        let Some(FeedForward::Dense(mlp)) = layer.feed_forward() else { panic!("{layer:?}") };
+        assert_eq!(mlp.form, MlpForm::Gated { activation: Activation::Silu, gate_scale: 0.75 });
+    }
+    let norm = json!({"mamba_rms_norm": true, "mamba_norm_before_gate": true, "mamba_d_head": "auto"});
+    let Some(Recurrent::StateSpace(scan)) = described(&changed("Falcon-H1-1.5B", norm)).layers[0].recurrent().cloned()
+    else {
+        panic!()
+    };
+    assert_eq!((scan.heads.head_dim, scan.norm), (64, Some(GroupNorm { eps: 1e-5, order: GateOrder::AfterNorm })));
+}
+
+#[test]
 fn settings_of_recurrent_layers_that_nobody_computes_are_refused_by_name() {
     let cases = [
         ("LFM2-1.2B", "conv_L_cache", json!(5)),
@@ -107,6 +168,30 @@ fn settings_of_recurrent_layers_that_nobody_computes_are_refused_by_name() {
         ("granite-4.0-h-1b", "mamba_n_groups", json!(5)),
         ("granite-4.0-h-1b", "mamba_d_conv", json!(5)),
         ("granite-4.0-h-1b", "time_step_limit", json!([0.001, 0.1])),
+        ("Nemotron-H-4B", "hybrid_override_pattern", json!("ME*-".repeat(13))),
+        ("Nemotron-H-4B", "hybrid_override_pattern", json!("M*-")),
+        ("Nemotron-H-4B", "hybrid_override_pattern", json!("")),
+        ("Nemotron-H-4B", "hybrid_override_pattern", json!("(absent)")),
+        ("Nemotron-H-4B", "layers_block_type", json!("mamba")),
+        ("Nemotron-H-4B", "layers_block_type", json!(vec!["moe"; 52])),
+        ("Nemotron-H-4B", "layers_block_type", json!(vec![1; 52])),
+        ("Nemotron-H-4B", "mlp_hidden_act", json!("silu")),
+        ("Nemotron-H-4B", "mamba_hidden_act", json!("relu2")),
+        ("Nemotron-H-4B", "attention_bias", json!(true)),
+        ("Nemotron-H-4B", "tie_word_embeddings", json!(true)),
+        ("Nemotron-H-4B", "time_step_limit", json!([0.01, 1.0])),
+        ("Nemotron-H-4B", "layer_norm_epsilon", json!(0)),
+        ("Falcon-H1-1.5B", "ssm_multipliers", json!([1.0, 1.0])),
+        ("Falcon-H1-1.5B", "ssm_multipliers", json!([1.0, 1.0, 1.0, 1.0, -1.0])),
+        ("Falcon-H1-1.5B", "ssm_multipliers", json!(1.0)),
+        ("Falcon-H1-1.5B", "mlp_multipliers", json!(["1", 1.0])),
+        ("Falcon-H1-1.5B", "mlp_multipliers", json!([1e-300, 1.0])),
+        ("Falcon-H1-1.5B", "key_multiplier", json!(0.0)),
+        ("Falcon-H1-1.5B", "attention_bias", json!(true)),
+        ("Falcon-H1-1.5B", "mamba_proj_bias", json!(true)),
+        ("Falcon-H1-1.5B", "projectors_bias", json!(true)),
+        ("Falcon-H1-1.5B", "mamba_d_ssm", json!(3000)),
+        ("Falcon-H1-1.5B", "hidden_act", json!("gelu")),
     ];
     for (model, setting, value) in cases {
         let config = changed(model, json!({setting: value}));

@@ -3,7 +3,7 @@
 use super::Family;
 use crate::fields::Fields;
 use crate::names::{LLAMA, Names, NormNames};
-use crate::spec::{Bias, DecoderSpec, Head, Mlp, SelfAttention, SublayerNorms};
+use crate::spec::{Bias, DecoderSpec, Head, Mlp, MlpForm, SelfAttention, SublayerNorms};
 use crate::standard::{Standard, activation, embedding_scale, score_scale};
 use base::error::Result;
 use compute::AttentionSpec;
@@ -37,7 +37,7 @@ fn spec(fields: Fields) -> Result<DecoderSpec> {
     let bias = fields.bias("attention_bias")?;
     let softcap = fields.positive_or_none("attn_logit_softcapping")?.map(|cap| cap as f32);
     let scale = score_scale(fields)?;
-    let mlp = Mlp { activation: activation(fields, "hidden_activation")?, ..standard.mlp(Bias::None) };
+    let mlp = Mlp { form: MlpForm::gated(activation(fields, "hidden_activation")?), ..standard.mlp(Bias::None) };
     let norms = SublayerNorms::around(standard.norm);
     let layer = |window| {
         let attention = standard.attention(standard.shared_width());

@@ -3,7 +3,7 @@
 
 use super::{Family, gemma2};
 use crate::fields::Fields;
-use crate::spec::{Bias, DecoderSpec, Mlp, NormOrder, QkNorm, SelfAttention, SublayerNorms};
+use crate::spec::{Bias, DecoderSpec, Mlp, MlpForm, NormOrder, QkNorm, SelfAttention, SublayerNorms};
 use crate::standard::{FULL, SLIDING, Standard, activation, embedding_scale, ropes_by_layer_type, score_scale};
 use base::error::Result;
 use compute::AttentionSpec;
@@ -36,7 +36,7 @@ fn spec(fields: Fields) -> Result<DecoderSpec> {
     let bias = fields.bias("attention_bias")?;
     let scale = score_scale(fields)?;
     let qk_norm = QkNorm::PerHead { norm: standard.norm, order: NormOrder::BeforeRope };
-    let mlp = Mlp { activation: activation(fields, "hidden_activation")?, ..standard.mlp(Bias::None) };
+    let mlp = Mlp { form: MlpForm::gated(activation(fields, "hidden_activation")?), ..standard.mlp(Bias::None) };
     let norms = SublayerNorms::around(standard.norm);
     let layer = |window: Option<usize>| {
         let attention = standard.attention(standard.shared_width());

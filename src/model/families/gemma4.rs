@@ -6,7 +6,8 @@ use super::{Family, gemma2};
 use crate::fields::Fields;
 use crate::names::Names;
 use crate::spec::{
-    Bias, DecoderSpec, Head, LayerSpec, Mlp, NormOrder, QkNorm, SelfAttention, StreamScale, SublayerNorms, Values,
+    Bias, DecoderSpec, Head, LayerSpec, Mlp, MlpForm, NormOrder, QkNorm, SelfAttention, StreamScale, SublayerNorms,
+    Values,
 };
 use crate::standard::{FULL, SLIDING, Standard, activation, embedding_scale, ropes_by_layer_type};
 use base::error::{Error, Result};
@@ -68,7 +69,7 @@ fn spec(fields: Fields) -> Result<DecoderSpec> {
     let values_are_keys = fields.flag("attention_k_eq_v")? == Some(true);
     let bias = fields.bias("attention_bias")?;
     let qk_norm = QkNorm::PerHead { norm: standard.norm, order: NormOrder::BeforeRope };
-    let mlp = Mlp { activation: activation(fields, "hidden_activation")?, ..standard.mlp(Bias::None) };
+    let mlp = Mlp { form: MlpForm::gated(activation(fields, "hidden_activation")?), ..standard.mlp(Bias::None) };
     let norms = SublayerNorms::around(standard.norm);
     let layer = |(window, [head_dim, kv_heads]): (Option<usize>, [usize; 2])| {
         let attention = standard.attention(head_dim);

@@ -6,13 +6,13 @@ use crate::fields::Fields;
 use crate::mixture;
 use crate::names::{ExpertNames, GateUpNames, LLAMA, MlpNames, Names, RateNames, ScanNames};
 use crate::spec::{
-    Bias, Correction, DecoderSpec, Experts, FeedForward, LayerSpec, Mixer, Mlp, Recurrent, Router, SharedExpert,
-    SharedGate, StateSpace,
+    Bias, Correction, DecoderSpec, Experts, FeedForward, GroupNorm, LayerSpec, Mixer, Mlp, Recurrent, Router,
+    ScanScales, SharedExpert, SharedGate, StateSpace,
 };
 use crate::standard::{self, Standard};
 use base::error::{Error, Result};
 use base::limits;
-use compute::ScanHeads;
+use compute::{GateOrder, ScanHeads};
 use serde_json::{Value, json};
 
 pub const FAMILY: Family = Family {
@@ -114,12 +114,13 @@ fn state_space(fields: Fields, standard: &Standard) -> Result<StateSpace> {
         taps: fields.count("mamba_d_conv")?,
         conv_bias: fields.bias("mamba_conv_bias")?,
         bias: fields.bias("mamba_proj_bias")?,
-        norm_eps: standard.norm.eps,
+        scales: ScanScales::ONE,
+        norm: Some(GroupNorm { eps: standard.norm.eps, order: GateOrder::BeforeNorm }),
     })
 }
 
 /// Refuses limits of the time step that are not those of all published models, nothing below and nothing above.
-fn refuse_time_steps(fields: Fields) -> Result<()> {
+pub fn refuse_time_steps(fields: Fields) -> Result<()> {
     const NAME: &str = "time_step_limit";
     let Some(value) = fields.get(NAME).filter(|value| !value.is_null()) else { return Ok(()) };
     let is_lowest = |value: &Value| value.as_f64() == Some(0.0);

@@ -6,6 +6,7 @@ pub(crate) mod cohere2;
 pub(crate) mod ernie4_5;
 pub(crate) mod ernie4_5_moe;
 pub(crate) mod exaone4;
+pub(crate) mod falcon_h1;
 pub(crate) mod gemma2;
 pub(crate) mod gemma3;
 pub(crate) mod gemma4;
@@ -21,6 +22,7 @@ pub(crate) mod ministral3;
 pub(crate) mod mistral;
 pub(crate) mod mixtral;
 pub(crate) mod muse_glimmer;
+pub(crate) mod nemotron_h;
 pub(crate) mod olmo2;
 pub(crate) mod olmo3;
 pub(crate) mod olmoe;
@@ -62,6 +64,8 @@ pub const FAMILIES: &[&Family] = &[
     &gemma4::FAMILY,
     &gemma4::UNIFIED,
     &lfm2::FAMILY,
+    &nemotron_h::FAMILY,
+    &falcon_h1::FAMILY,
     &qwen3_moe::FAMILY,
     &mixtral::FAMILY,
     &olmoe::FAMILY,

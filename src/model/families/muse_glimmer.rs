@@ -5,7 +5,7 @@ use super::{Family, gemma2};
 use crate::fields::Fields;
 use crate::names::{AttentionNames, Names};
 use crate::spec::{Bias, SelfAttention, SublayerNorms};
-use crate::spec::{DecoderSpec, Head, Mlp, Norm, NormOrder, NormWeight, OutputGate, QkNorm};
+use crate::spec::{DecoderSpec, Head, Mlp, MlpForm, Norm, NormOrder, NormWeight, OutputGate, QkNorm};
 use crate::standard::{Standard, activation};
 use base::error::Result;
 use compute::AttentionSpec;
@@ -43,7 +43,7 @@ fn spec(fields: Fields) -> Result<DecoderSpec> {
     let without_weights = Norm { weight: NormWeight::Ones, ..standard.norm };
     let qk_norm = QkNorm::PerHead { norm: without_weights, order: NormOrder::BeforeRope };
     let qk_scale = fields.factor("qk_scale_factor")?;
-    let mlp = Mlp { activation: activation(fields, "hidden_activation")?, ..standard.mlp(Bias::None) };
+    let mlp = Mlp { form: MlpForm::gated(activation(fields, "hidden_activation")?), ..standard.mlp(Bias::None) };
     let layer = |(window, rotates): (Option<usize>, bool)| {
         let attention = standard.attention(standard.shared_width());
         let scores = AttentionSpec { window, scale: qk_scale * attention.scores.scale, ..attention.scores };

@@ -5,7 +5,8 @@ use super::Family;
 use crate::fields::Fields;
 use crate::names::{DeltaInputNames, DeltaNames, LLAMA, Names, RateNames};
 use crate::spec::{
-    Bias, DecoderSpec, GatedDelta, LayerSpec, Mixer, Mlp, NormOrder, OutputGate, QkNorm, Recurrent, SelfAttention,
+    Bias, DecoderSpec, GatedDelta, LayerSpec, Mixer, Mlp, MlpForm, NormOrder, OutputGate, QkNorm, Recurrent,
+    SelfAttention,
 };
 use crate::standard::{self, Standard, activation, partial_rope};
 use base::error::Result;
@@ -91,7 +92,7 @@ pub fn layers(fields: Fields) -> Result<(Standard, Vec<LayerSpec>)> {
         taps: fields.count("linear_conv_kernel_dim")?,
         norm_eps,
     };
-    let mlp = Mlp { activation: activation(fields, "hidden_act")?, ..standard.mlp(Bias::None) };
+    let mlp = Mlp { form: MlpForm::gated(activation(fields, "hidden_act")?), ..standard.mlp(Bias::None) };
     let recurrent = recurrent_layers(fields, standard.layers)?;
     let layer = |is_recurrent: bool| {
         let layer = standard.layer(attention.clone(), mlp.clone());

@@ -5,7 +5,7 @@ use super::{Family, qwen3_5};
 use crate::fields::Fields;
 use crate::mixture;
 use crate::spec::{
-    Bias, Correction, DecoderSpec, Experts, FeedForward, LayerSpec, Mlp, Router, SharedExpert, SharedGate,
+    Bias, Correction, DecoderSpec, Experts, FeedForward, LayerSpec, Mlp, MlpForm, Router, SharedExpert, SharedGate,
 };
 use crate::standard::{Standard, activation};
 use base::error::Result;
@@ -41,8 +41,8 @@ fn spec(fields: Fields) -> Result<DecoderSpec> {
 
 /// The experts of a layer, with one that computes all tokens.
 pub fn experts(fields: Fields, standard: &Standard, router: Router) -> Result<Experts> {
-    let activation = activation(fields, "hidden_act")?;
-    let mlp = |name| Ok(Mlp { width: fields.count(name)?, activation, ..standard.mlp(Bias::None) });
+    let form = MlpForm::gated(activation(fields, "hidden_act")?);
+    let mlp = |name| Ok(Mlp { width: fields.count(name)?, form, ..standard.mlp(Bias::None) });
     let shared = SharedExpert { mlp: mlp("shared_expert_intermediate_size")?, gate: SharedGate::Sigmoid };
     let expert = mlp("moe_intermediate_size")?;
     Ok(Experts { router, correction: Correction::None, expert, shared: Some(shared) })

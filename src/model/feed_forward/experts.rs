@@ -2,11 +2,11 @@
 //!
 //! Every rank chooses by itself, from the same numbers, and computes a share of the width of every expert.
 
-use super::mlp::{Mlp, MlpScratch, back_projection, gate_up_projections};
+use super::mlp::{Mlp, MlpScratch, back_projection, projections_into};
 use crate::linear::{Inputs, Linear, Projection};
 use crate::names::{ExpertNames, MlpNames};
 use crate::shard::{Back, Sharding};
-use crate::spec::{self, Correction, DecoderSpec, FeedForward, SharedGate};
+use crate::spec::{self, Correction, DecoderSpec, FeedForward, MlpForm, SharedGate};
 use crate::weights::Weights;
 use base::error::Result;
 use compute::ops;
@@ -138,11 +138,12 @@ impl<B: Backend> Experts<B> {
         hidden: usize,
     ) -> Result<Experts<B>> {
         let (names, spec::Experts { router, expert, .. }) = (weights.names(), spec);
+        let MlpForm::Gated { activation, .. } = expert.form else { unreachable!("checked with the spec") };
         let parts = &names.experts;
         let (experts, width) = (router.experts, expert.width);
         let own = sharding.own_width(width);
         let Back { inputs, outputs, .. } = sharding.back(width, own.clone());
-        let gate_up = |mlp: &MlpNames| gate_up_projections(mlp, width, &own);
+        let gate_up = |mlp: &MlpNames| projections_into(mlp, expert.form, width, &own);
         let gate_up = matrices(weights, layer, experts, Inputs::all(hidden), gate_up)?;
         let down = |mlp: &MlpNames| vec![back_projection(mlp, hidden, &outputs)];
         let down = matrices(weights, layer, experts, Inputs { all: width, own: inputs }, down)?;
@@ -163,7 +164,7 @@ impl<B: Backend> Experts<B> {
             router: small(weights, parts.router, experts)?,
             correction,
             gate_up: backend.experts(&gate_up)?,
-            activation: expert.activation,
+            activation,
             down: backend.experts(&down)?,
             shared: match &spec.shared {
                 None => None,

@@ -1,33 +1,39 @@
-//! The gated MLP of a layer: `down(activation(gate(x)) * up(x))`.
+//! The MLP of a layer: `down(activation(gate(x)) * up(x))`, or `down(max(up(x), 0)^2)`.
 
 use crate::linear::{Inputs, Linear, Projection};
 use crate::names::{GateUpNames, MlpNames};
 use crate::shard::{Back, Sharding};
-use crate::spec::{self, DecoderSpec, FeedForward};
+use crate::spec::{self, DecoderSpec, FeedForward, MlpForm};
 use crate::weights::Weights;
 use base::error::Result;
 use compute::ops;
-use compute::{Activation, Backend, Part, Tensor};
+use compute::{Activated, Backend, Curve, Part, Tensor};
 use std::ops::Range;
 
 /// The MLP of one layer.
 pub struct Mlp<B: Backend> {
-    /// That of all ranks.
-    width: usize,
-    gate_up: Linear<B>,
-    activation: Activation,
+    shape: Shape,
+    /// The gate, where there is one, and `up`.
+    into: Linear<B>,
+    form: MlpForm,
     down: Linear<B>,
 }
 
-/// What the MLP writes on its way, shared by all layers of one width. One per width, in the order in which layers first have them.
-pub struct MlpScratch<B: Backend>(Vec<WidthScratch<B>>);
+/// What the MLP writes on its way, shared by all layers of one shape. One per shape, in the order in which layers first have them.
+pub struct MlpScratch<B: Backend>(Vec<ShapeScratch<B>>);
 
-/// What an MLP of one width writes on its way. `width` is that of this rank's share, unless it says otherwise.
-struct WidthScratch<B: Backend> {
-    /// Of all ranks.
-    all: usize,
-    /// For the product that is gated, where the device stores it. `[tokens, 2 * width]`
-    gate_up: Tensor<B::Storage>,
+/// The width of an MLP, that of all ranks, and how many projections there are into it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Shape {
+    width: usize,
+    projections: usize,
+}
+
+/// What an MLP of one shape writes on its way. `width` is that of this rank's share, unless it says otherwise.
+struct ShapeScratch<B: Backend> {
+    shape: Shape,
+    /// For the product before the activation, where the device stores it. `[tokens, projections * width]`
+    product: Tensor<B::Storage>,
     /// `[tokens, width]`
     gated: Tensor<B::Storage>,
     /// The same of all ranks, where the last projection reads it whole.
@@ -39,13 +45,13 @@ struct WidthScratch<B: Backend> {
 impl<B: Backend> MlpScratch<B> {
     /// For passes of at most `tokens` tokens.
     pub fn new(backend: &B, spec: &DecoderSpec, sharding: &Sharding, tokens: usize) -> Result<MlpScratch<B>> {
-        let mut widths: Vec<usize> = Vec::new();
-        for width in spec.feed_forwards().filter_map(FeedForward::dense).map(|mlp| mlp.width) {
-            if !widths.contains(&width) {
-                widths.push(width);
+        let mut shapes: Vec<Shape> = Vec::new();
+        for shape in spec.feed_forwards().filter_map(FeedForward::dense).map(Shape::of) {
+            if !shapes.contains(&shape) {
+                shapes.push(shape);
             }
         }
-        let scratch = widths.into_iter().map(|width| WidthScratch::new(backend, width, sharding, tokens));
+        let scratch = shapes.into_iter().map(|shape| ShapeScratch::new(backend, shape, sharding, tokens));
         scratch.collect::<Result<_>>().map(MlpScratch)
     }
 
@@ -54,26 +60,32 @@ impl<B: Backend> MlpScratch<B> {
         self.0.iter_mut().for_each(|scratch| scratch.set_rows(tokens));
     }
 
-    fn of(&mut self, width: usize) -> &mut WidthScratch<B> {
-        self.0.iter_mut().find(|scratch| scratch.all == width).expect("a layer of the spec")
+    fn of(&mut self, shape: Shape) -> &mut ShapeScratch<B> {
+        self.0.iter_mut().find(|scratch| scratch.shape == shape).expect("a layer of the spec")
     }
 }
 
-impl<B: Backend> WidthScratch<B> {
-    fn new(backend: &B, width: usize, sharding: &Sharding, tokens: usize) -> Result<WidthScratch<B>> {
-        let own = sharding.own_width(width).len();
+impl Shape {
+    fn of(mlp: &spec::Mlp) -> Shape {
+        Shape { width: mlp.width, projections: mlp.form.projections() }
+    }
+}
+
+impl<B: Backend> ShapeScratch<B> {
+    fn new(backend: &B, shape: Shape, sharding: &Sharding, tokens: usize) -> Result<ShapeScratch<B>> {
+        let own = sharding.own_width(shape.width).len();
         let tensor = |cols| backend.tensor(tokens, cols);
-        Ok(WidthScratch {
-            all: width,
-            gate_up: tensor(2 * own)?,
+        Ok(ShapeScratch {
+            shape,
+            product: tensor(shape.projections * own)?,
             gated: tensor(own)?,
-            all_gated: sharding.gathers().then(|| tensor(width)).transpose()?,
-            shares: sharding.width(width),
+            all_gated: sharding.gathers().then(|| tensor(shape.width)).transpose()?,
+            shares: sharding.width(shape.width),
         })
     }
 
     fn set_rows(&mut self, tokens: usize) {
-        let all = [&mut self.gate_up, &mut self.gated].into_iter().chain(&mut self.all_gated);
+        let all = [&mut self.product, &mut self.gated].into_iter().chain(&mut self.all_gated);
         all.for_each(|tensor| tensor.set_rows(tokens));
     }
 }
@@ -91,21 +103,21 @@ impl<B: Backend> Mlp<B> {
         let names = weights.names();
         let in_layer = |part: Projection| Projection { name: names.in_layer(layer, &part.name), ..part };
         let (width, own) = (spec.width, sharding.own_width(spec.width));
-        let stacked: Vec<_> = gate_up_projections(parts, width, &own).into_iter().map(in_layer).collect();
+        let stacked: Vec<_> = projections_into(parts, spec.form, width, &own).into_iter().map(in_layer).collect();
         let Back { inputs, outputs, adds_bias } = sharding.back(width, own);
         let down = in_layer(back_projection(parts, hidden, &outputs));
         let inputs = Inputs { all: width, own: inputs };
         Ok(Mlp {
-            width,
-            gate_up: Linear::load(backend, weights, Inputs::all(hidden), &stacked, spec.bias, true)?,
-            activation: spec.activation,
+            shape: Shape::of(spec),
+            into: Linear::load(backend, weights, Inputs::all(hidden), &stacked, spec.bias, true)?,
+            form: spec.form,
             down: Linear::load(backend, weights, inputs, &[down], spec.bias, adds_bias)?,
         })
     }
 
     /// The layer that reads the input.
     pub fn input(&self) -> &Linear<B> {
-        &self.gate_up
+        &self.into
     }
 
     /// The projection of what [`forward`](Self::forward) returns back into the stream.
@@ -120,8 +132,23 @@ impl<B: Backend> Mlp<B> {
         scratch: &'a mut MlpScratch<B>,
         x: &Tensor<B::Storage>,
     ) -> &'a Tensor<B::Storage> {
-        let WidthScratch { gate_up, gated, all_gated, shares, .. } = scratch.of(self.width);
-        self.gate_up.forward_gated(backend, gated, gate_up, x, self.activation);
+        let ShapeScratch { product, gated, all_gated, shares, .. } = scratch.of(self.shape);
+        match self.form {
+            MlpForm::Gated { activation, gate_scale: 1.0 } => {
+                self.into.forward_gated(backend, gated, product, x, activation);
+            }
+            MlpForm::Gated { activation, gate_scale: scale } => {
+                self.into.forward(backend, product, x);
+                let (of, times) = (Part { x: &*product, first: 0 }, Part { x: &*product, first: gated.cols() });
+                let curve = Curve::Gate(activation);
+                ops::activate(backend, gated, Activated { of, scale, curve, times: Some(times) });
+            }
+            MlpForm::ReluSquared => {
+                self.into.forward(backend, product, x);
+                let of = Part { x: &*product, first: 0 };
+                ops::activate(backend, gated, Activated { of, scale: 1.0, curve: Curve::ReluSquared, times: None });
+            }
+        }
         match all_gated {
             Some(all) => {
                 ops::join_columns(backend, all, Some(Part { x: gated, first: 0 }), shares);
@@ -132,16 +159,17 @@ impl<B: Backend> Mlp<B> {
     }
 }
 
-/// The projections into an MLP of `width`, of which a rank has the outputs `own` of the gate and of what stands beside it. Names are those of parts.
-pub fn gate_up_projections(parts: &MlpNames, width: usize, own: &Range<usize>) -> Vec<Projection> {
-    match parts.gate_up {
-        GateUpNames::Separate { gate, up } => {
-            [gate, up].map(|part| Projection { name: part.into(), outputs: width, own: vec![own.clone()] }).into()
-        }
-        GateUpNames::Fused(both) => {
+/// The projections into an MLP of `width`, of which a rank has the outputs `own` of each. Names are those of parts.
+pub fn projections_into(parts: &MlpNames, form: MlpForm, width: usize, own: &Range<usize>) -> Vec<Projection> {
+    let separate = |part: &str| Projection { name: part.into(), outputs: width, own: vec![own.clone()] };
+    match (parts.gate_up, form) {
+        (GateUpNames::Separate { gate, up }, MlpForm::Gated { .. }) => vec![separate(gate), separate(up)],
+        (GateUpNames::Separate { up, .. }, MlpForm::ReluSquared) => vec![separate(up)],
+        (GateUpNames::Fused(both), MlpForm::Gated { .. }) => {
             let own = vec![own.clone(), width + own.start..width + own.end];
             vec![Projection { name: both.into(), outputs: 2 * width, own }]
         }
+        (GateUpNames::Fused(_), MlpForm::ReluSquared) => unreachable!("names of such a family"),
     }
 }
 

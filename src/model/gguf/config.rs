@@ -70,6 +70,13 @@ impl<'a> Config<'a> {
         self.file.tensor(&format!("blk.{layer}.{part}")).is_some()
     }
 
+    /// Sets a field to whether any layer has this tensor.
+    pub fn set_bias_of_any(&mut self, field: &str, part: &str) -> Result<()> {
+        let has_bias = (0..self.layers()?).any(|layer| self.layer_has(layer, part));
+        self.set(field, has_bias);
+        Ok(())
+    }
+
     /// Sets a field to whether the first layer has one of these tensors.
     pub fn set_bias(&mut self, field: &str, parts: &[&str]) {
         let has_bias = parts.iter().any(|part| self.has(part));
@@ -145,14 +152,18 @@ impl<'a> Config<'a> {
 
     /// Which layers have no KV heads.
     pub fn layers_without_kv(&self) -> Result<Vec<bool>> {
-        const KEY: &str = "attention.head_count_kv";
+        self.layers_without("attention.head_count_kv")
+    }
+
+    /// Which layers have a 0 under this key.
+    pub fn layers_without(&self, key: &str) -> Result<Vec<bool>> {
         let layers = self.layers()?;
-        let Some(list) = self.keys.get(KEY).and_then(Value::as_array) else { return Ok(vec![false; layers]) };
+        let Some(list) = self.keys.get(key).and_then(Value::as_array) else { return Ok(vec![false; layers]) };
         let counts: Option<Vec<u64>> = list.iter().map(Value::as_u64).collect();
         counts
             .filter(|counts| counts.len() == layers)
             .map(|counts| counts.into_iter().map(|count| count == 0).collect())
-            .ok_or_else(|| self.keys.refuse(format!("{KEY} must be a whole number for each of the {layers} layers")))
+            .ok_or_else(|| self.keys.refuse(format!("{key} must be a whole number for each of the {layers} layers")))
     }
 
     /// Query heads.

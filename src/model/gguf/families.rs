@@ -1,16 +1,22 @@
 //! The families in GGUF files: which architecture names them, and which keys they have besides those that all share.
 
+mod experts;
+
 use super::config::Config;
 use super::names::{self, GgufNames};
 use super::rope;
 use crate::families::{
-    cohere2, ernie4_5, ernie4_5_moe, exaone4, gemma2, gemma3, gemma4, glm4, glm4_moe, granite, granite_hybrid, hunyuan,
-    lfm2, lfm2_moe, llama, ministral3, mistral, mixtral, muse_glimmer, olmo2, olmo3, olmoe, phi3, qwen2, qwen3,
-    qwen3_5, qwen3_5_moe, qwen3_moe, seed_oss, smollm3,
+    cohere2, ernie4_5, ernie4_5_moe, exaone4, falcon_h1, gemma2, gemma3, gemma4, glm4, glm4_moe, granite,
+    granite_hybrid, hunyuan, lfm2, lfm2_moe, llama, ministral3, mistral, mixtral, muse_glimmer, nemotron_h, olmo2,
+    olmo3, olmoe, phi3, qwen2, qwen3, qwen3_5, qwen3_5_moe, qwen3_moe, seed_oss, smollm3,
 };
 use crate::family::Family;
 use base::error::Result;
 use compute::ValueOrder;
+use experts::{
+    ernie_moe_fields, glm4_moe_fields, lfm2_moe_fields, mixtral_fields, olmoe_fields, qwen3_5_moe_fields,
+    qwen3_moe_fields,
+};
 use serde_json::{Value, json};
 
 /// How GGUF files describe models of a family.
@@ -115,6 +121,23 @@ pub const FAMILIES: &[GgufFamily] = &[
         rotation: Rotation::Neighbours,
         by_layer: &["attention.head_count_kv"],
         fields: granite_hybrid_fields,
+        ..PLAIN
+    },
+    GgufFamily {
+        family: &nemotron_h::FAMILY,
+        architecture: "nemotron_h",
+        names: &names::NEMOTRON_H,
+        by_layer: &["attention.head_count_kv", "feed_forward_length"],
+        // Nothing rotates.
+        ignores: &["rope.dimension_count", "rope.freq_base"],
+        fields: nemotron_h_fields,
+        ..PLAIN
+    },
+    GgufFamily {
+        family: &falcon_h1::FAMILY,
+        architecture: "falcon-h1",
+        names: &names::GRANITE_HYBRID,
+        fields: falcon_h1_fields,
         ..PLAIN
     },
     GgufFamily { family: &phi3::FAMILY, architecture: "phi3", names: &names::PHI3, fields: phi3_fields, ..PLAIN },
@@ -320,96 +343,55 @@ fn granite_hybrid_fields(config: &mut Config) -> Result<()> {
     granite_factors(config)
 }
 
-/// How many experts there are, and how many compute a token. llama.cpp scales weights only by a key of some families.
-fn experts(config: &mut Config) -> Result<()> {
-    config.set("num_experts", config.keys.count("expert_count")?);
-    config.set("num_experts_per_tok", config.keys.count("expert_used_count")?);
+/// Layers without KV heads are MLPs where they have a width, and else recurrent.
+fn nemotron_h_fields(config: &mut Config) -> Result<()> {
+    let without_kv = config.layers_without_kv()?;
+    let without_mlp = config.layers_without("feed_forward_length")?;
+    let kinds = without_kv.into_iter().zip(without_mlp).map(|kind| match kind {
+        (true, true) => 'M',
+        (false, true) => '*',
+        // Both: a tensor that has no place is refused.
+        (_, false) => '-',
+    });
+    config.set("hybrid_override_pattern", kinds.collect::<String>());
+    // Its place in files of older conversions is that of another kind of norm.
+    let [rms, layer] = ["attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"];
+    config.copy(if config.keys.get(rms).is_some() { rms } else { layer }, "layer_norm_epsilon")?;
+    let heads = config.keys.count("ssm.time_step_rank")?;
+    config.set("mamba_num_heads", heads);
+    config.set("mamba_head_dim", config.keys.count("ssm.inner_size")? / heads);
+    for (key, field) in [("group_count", "n_groups"), ("state_size", "ssm_state_size"), ("conv_kernel", "conv_kernel")]
+    {
+        config.set(field, config.keys.count(&format!("ssm.{key}"))?);
+    }
+    for (field, part) in [
+        ("use_conv_bias", "ssm_conv1d.bias"),
+        ("use_bias", "ssm_in.bias"),
+        ("mlp_bias", "ffn_up.bias"),
+        ("attention_bias", "attn_q.bias"),
+    ] {
+        config.set_bias_of_any(field, part)?;
+    }
     Ok(())
 }
 
-fn mixtral_fields(config: &mut Config) -> Result<()> {
-    experts(config)?;
-    mistral_fields(config)
-}
-
-/// llama.cpp has experts in every layer and divides their weights by their sum.
-fn qwen3_moe_fields(config: &mut Config) -> Result<()> {
-    experts(config)?;
-    config.set("moe_intermediate_size", config.keys.count("expert_feed_forward_length")?);
-    config.set("norm_topk_prob", true);
-    biases_of_attention(config)
-}
-
-/// llama.cpp does not divide the weights of experts.
-fn olmoe_fields(config: &mut Config) -> Result<()> {
-    experts(config)?;
-    config.set("norm_topk_prob", false);
-    biases_of_attention(config)
-}
-
-/// What an `expert_gating_func` of sigmoids is.
-const SIGMOIDS: u64 = 2;
-
-/// Sets the width of experts, and how many of the first layers have none, and refuses experts that are not scored by sigmoids.
-fn sigmoid_experts(config: &mut Config, dense: &str) -> Result<()> {
-    experts(config)?;
-    config.set("moe_intermediate_size", config.keys.count("expert_feed_forward_length")?);
-    let layers = config.keys.get("leading_dense_block_count").cloned();
-    config.set(dense, layers.unwrap_or_else(|| 0.into()));
-    match config.keys.get("expert_gating_func").map(Value::as_u64) {
-        Some(Some(SIGMOIDS)) => Ok(()),
-        _ => Err(config.keys.refuse(format!("expert_gating_func must be {SIGMOIDS} in a file of this architecture"))),
-    }
-}
-
-fn glm4_moe_fields(config: &mut Config) -> Result<()> {
-    sigmoid_experts(config, "first_k_dense_replace")?;
-    config.set("n_routed_experts", config.keys.count("expert_count")?);
-    config.remove("num_experts");
-    config.set("n_shared_experts", config.keys.count("expert_shared_count")?);
-    config.set("norm_topk_prob", config.keys.flag("expert_weights_norm")?.unwrap_or(false));
-    for (key, field) in [
-        ("expert_weights_scale", "routed_scaling_factor"),
-        ("expert_group_count", "n_group"),
-        ("expert_group_used_count", "topk_group"),
-    ] {
-        if let Some(value) = config.keys.get(key).cloned() {
-            config.set(field, value);
-        }
-    }
-    config.set_bias("use_qk_norm", &["attn_q_norm.weight"]);
-    biases_of_attention(config)
-}
-
-fn lfm2_moe_fields(config: &mut Config) -> Result<()> {
-    sigmoid_experts(config, "num_dense_layers")?;
-    let layers = config.layers()?;
-    config.set("use_expert_bias", (0..layers).any(|layer| config.layer_has(layer, "exp_probs_b.bias")));
-    lfm2_fields(config)
-}
-
-fn ernie_moe_fields(config: &mut Config) -> Result<()> {
-    for (key, field) in [
-        ("expert_count", "moe_num_experts"),
-        ("expert_used_count", "moe_k"),
-        ("expert_feed_forward_length", "moe_intermediate_size"),
-        ("interleave_moe_layer_step", "moe_layer_interval"),
-    ] {
-        config.set(field, config.keys.count(key)?);
-    }
+/// The factors are in the weights. llama.cpp applies the gate before the norm, where there is one.
+fn falcon_h1_fields(config: &mut Config) -> Result<()> {
+    let (heads, width) = (config.keys.count("ssm.time_step_rank")?, config.keys.count("ssm.inner_size")?);
+    config.set("mamba_n_heads", heads);
+    config.set("mamba_d_ssm", width);
+    config.set("mamba_d_head", width / heads);
     for (key, field) in
-        [("leading_dense_block_count", "moe_layer_start_index"), ("expert_shared_count", "moe_num_shared_experts")]
+        [("group_count", "mamba_n_groups"), ("state_size", "mamba_d_state"), ("conv_kernel", "mamba_d_conv")]
     {
-        config.set(field, config.keys.get(key).cloned().unwrap_or_else(|| 0.into()));
+        config.set(field, config.keys.count(&format!("ssm.{key}"))?);
     }
-    ernie_fields(config)
-}
-
-fn qwen3_5_moe_fields(config: &mut Config) -> Result<()> {
-    experts(config)?;
-    config.set("moe_intermediate_size", config.keys.count("expert_feed_forward_length")?);
-    config.set("shared_expert_intermediate_size", config.keys.count("expert_shared_feed_forward_length")?);
-    qwen3_5_fields(config)
+    config.set_bias("mamba_conv_bias", &["ssm_conv1d.bias"]);
+    config.set_bias("mamba_proj_bias", &["ssm_in.bias"]);
+    config.set_bias("projectors_bias", &["ssm_out.bias"]);
+    config.set_bias("mamba_rms_norm", &["ssm_norm.weight"]);
+    config.set("mamba_norm_before_gate", false);
+    biases(config)
 }
 
 /// What the keys call the sizes of a state space are those of a gated delta rule.

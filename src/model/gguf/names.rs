@@ -107,6 +107,14 @@ pub static GRANITE_HYBRID: GgufNames = GgufNames::never_fused(Names {
     ..PLAIN
 });
 
+/// One part per layer, behind the norm of attention.
+pub static NEMOTRON_H: GgufNames = GgufNames::never_fused(Names {
+    scan: GRANITE_HYBRID.separate.scan,
+    feed_forward_norms: PLAIN.mixer_norms,
+    mlp: MlpNames { gate_up: GateUpNames::Separate { gate: "", up: "ffn_up" }, ..PLAIN.mlp },
+    ..PLAIN
+});
+
 /// Names have no prefix.
 const ROOTS: &[Root] = &[Root { body: "", head: "" }];
 

@@ -257,6 +257,7 @@ impl<B: Backend> GatedDelta<B> {
         let gate = HeadGate {
             gate: &*projected,
             first: heads.width(),
+            scale: 1.0,
             order: GateOrder::AfterNorm,
             head_dim: heads.value_dim,
             weight: &self.norm,

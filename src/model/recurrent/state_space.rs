@@ -1,13 +1,14 @@
-//! Mamba-2 in a layer: a projection, a short convolution over `x`, `B` and `C`, the selective scan, a gate and a norm of each group, and the way out.
+//! Mamba-2 in a layer: a projection, a short convolution over `x`, `B` and `C`, the selective scan, a gate and perhaps a norm of each group, and
+//! the way out.
 
 use super::{distinct, gathered};
 use crate::linear::{Inputs, Linear, Projection};
 use crate::shard::{Back, Sharding, columns_of};
-use crate::spec::{DecoderSpec, Recurrent, StateSpace as Spec};
+use crate::spec::{DecoderSpec, GroupNorm, Recurrent, ScanScales, StateSpace as Spec};
 use crate::weights::Weights;
 use base::error::Result;
 use compute::ops;
-use compute::{Backend, GateOrder, HeadGate, ScanHeads, ScanInputs, ShortConv, Tensor};
+use compute::{Activated, Activation, Backend, Curve, HeadGate, Part, ScanHeads, ScanInputs, ShortConv, Tensor};
 use std::ops::Range;
 
 /// The selective scan of one layer, as far as this rank computes it: whole groups of heads.
@@ -24,10 +25,17 @@ pub struct StateSpace<B: Backend> {
     conv_weight: B::Vector,
     /// `exp(A_log)`, then `dt_bias`, then `D`. `[3, heads]`
     rates: B::Vector,
-    /// `[heads * head_dim]`
-    norm: B::Vector,
-    eps: f32,
+    scales: ScanScales,
+    /// `None`: the gate alone.
+    norm: Option<Norm<B>>,
     output: Linear<B>,
+}
+
+/// The norm of each group.
+struct Norm<B: Backend> {
+    /// `[heads * head_dim]`
+    weight: B::Vector,
+    spec: GroupNorm,
 }
 
 /// What it writes on its way, shared by all layers of one shape. One per shape.
@@ -42,6 +50,8 @@ struct ShapeScratch<B: Backend> {
     mixed: Tensor<B::Storage>,
     /// `[tokens, heads * head_dim]`
     read: Tensor<B::Storage>,
+    /// The same times the gate, where there is no norm.
+    gated: Option<Tensor<B::Storage>>,
     /// The same of all ranks, where the projection back reads it whole.
     all_read: Option<Tensor<B::Storage>>,
     /// Columns of each rank in the rows of all. `[ranks]`
@@ -63,11 +73,10 @@ pub fn state_numbers(spec: &Spec, sharding: &Sharding) -> usize {
 impl<B: Backend> ScanScratch<B> {
     /// For passes of at most `tokens` tokens.
     pub fn new(backend: &B, spec: &DecoderSpec, sharding: &Sharding, tokens: usize) -> Result<ScanScratch<B>> {
-        let shapes = spec.recurrent_layers().filter_map(|layer| match layer {
-            Recurrent::StateSpace(scan) => Some(scan.heads),
-            _ => None,
-        });
-        let scratch = distinct(shapes).into_iter().map(|shape| ShapeScratch::new(backend, shape, sharding, tokens));
+        let scans = || spec.recurrent_layers().filter_map(Recurrent::state_space);
+        let has_no_norm = |shape| scans().any(|scan| scan.heads == shape && scan.norm.is_none());
+        let scratch = distinct(scans().map(|scan| scan.heads)).into_iter();
+        let scratch = scratch.map(|shape| ShapeScratch::new(backend, (shape, has_no_norm(shape)), sharding, tokens));
         scratch.collect::<Result<_>>().map(ScanScratch)
     }
 
@@ -75,13 +84,19 @@ impl<B: Backend> ScanScratch<B> {
     pub fn set_rows(&mut self, tokens: usize) {
         for scratch in &mut self.0 {
             let own = [&mut scratch.projected, &mut scratch.mixed, &mut scratch.read];
-            own.into_iter().chain(&mut scratch.all_read).for_each(|tensor| tensor.set_rows(tokens));
+            let optional = scratch.gated.iter_mut().chain(&mut scratch.all_read);
+            own.into_iter().chain(optional).for_each(|tensor| tensor.set_rows(tokens));
         }
     }
 }
 
 impl<B: Backend> ShapeScratch<B> {
-    fn new(backend: &B, shape: ScanHeads, sharding: &Sharding, tokens: usize) -> Result<ShapeScratch<B>> {
+    fn new(
+        backend: &B,
+        (shape, has_no_norm): (ScanHeads, bool),
+        sharding: &Sharding,
+        tokens: usize,
+    ) -> Result<ShapeScratch<B>> {
         let own = own_heads(shape, sharding);
         let tensor = |cols| backend.tensor(tokens, cols);
         let shares = sharding.heads(shape.heads, shape.groups).heads;
@@ -90,6 +105,7 @@ impl<B: Backend> ShapeScratch<B> {
             projected: tensor(own.width() + own.head_width() + own.heads)?,
             mixed: tensor(own.width())?,
             read: tensor(own.head_width())?,
+            gated: has_no_norm.then(|| tensor(own.head_width())).transpose()?,
             all_read: sharding.gathers().then(|| tensor(shape.head_width())).transpose()?,
             shares: shares.iter().map(|heads| columns_of(heads, shape.head_dim)).collect(),
         })
@@ -127,14 +143,25 @@ impl<B: Backend> StateSpace<B> {
         let output = Projection { name: name(parts.output), outputs: hidden, own: vec![outputs] };
         let inputs = Inputs { all: all.head_width(), own: inputs };
         let conv = spec.conv();
-        let conv_weight = weights.short_conv(&name(parts.conv), all.width(), conv, &xbc(0))?;
+        let mut conv_weight = weights.short_conv(&name(parts.conv), all.width(), conv, &xbc(0))?;
+        // A factor of what is convolved is one of the weights.
+        let ScanScales { x, b, c, .. } = spec.scales;
+        let columns = [(x, own_values.len()), (b, of_groups.len()), (c, of_groups.len())];
+        let columns = columns.into_iter().flat_map(|(scale, columns)| std::iter::repeat_n(scale, columns));
+        let of_taps = conv_weight.chunks_exact_mut(own_heads(*all, sharding).width()).take(conv.taps);
+        of_taps.for_each(|tap| tap.iter_mut().zip(columns.clone()).for_each(|(weight, scale)| *weight *= scale));
         let of_heads = std::slice::from_ref(&heads);
         let rates = [
             weights.rates(layer, parts.rates, all.heads, of_heads)?,
             weights.parameter(&name(parts.dt_bias), all.heads, of_heads)?,
             weights.parameter(&name(parts.skip), all.heads, of_heads)?,
         ];
-        let norm = weights.norm_of_groups(&name(parts.norm), [all.groups, all.head_width()], own_values)?;
+        let mut norm = |spec| -> Result<Norm<B>> {
+            let weight =
+                weights.norm_of_groups(&name(parts.norm), [all.groups, all.head_width()], own_values.clone())?;
+            Ok(Norm { weight: backend.vector(&[weight])?, spec })
+        };
+        let norm = spec.norm.map(&mut norm).transpose()?;
         Ok(StateSpace {
             shape: *all,
             heads: own_heads(*all, sharding),
@@ -143,8 +170,8 @@ impl<B: Backend> StateSpace<B> {
             input: Linear::load(backend, weights, Inputs::all(hidden), &[input], spec.bias, true)?,
             conv_weight: backend.table(&conv_weight)?,
             rates: backend.table(&rates.concat())?,
-            norm: backend.vector(&[norm])?,
-            eps: spec.norm_eps,
+            scales: spec.scales,
+            norm,
             output: Linear::load(backend, weights, inputs, &[output], spec.bias, adds_bias)?,
         })
     }
@@ -169,23 +196,33 @@ impl<B: Backend> StateSpace<B> {
         x: &Tensor<B::Storage>,
     ) -> &'a Tensor<B::Storage> {
         let scratch = scratch.0.iter_mut().find(|scratch| scratch.shape == self.shape).expect("a layer of the spec");
-        let ShapeScratch { projected, mixed, read, all_read, shares, .. } = scratch;
+        let ShapeScratch { projected, mixed, read, gated, all_read, shares, .. } = scratch;
         let heads = self.heads;
         self.input.forward(backend, projected, x);
         ops::causal_conv(backend, mixed, projected, &self.conv_weight, self.conv, (states, self.at), device_batch);
         let first_step = heads.width() + heads.head_width();
-        let inputs = ScanInputs { xbc: mixed, steps: projected, first_step, rates: &self.rates };
+        let inputs =
+            ScanInputs { xbc: mixed, steps: projected, first_step, step_scale: self.scales.step, rates: &self.rates };
         let at = self.at + self.conv.state_numbers(heads.width());
         ops::selective_scan(backend, read, inputs, heads, (states, at), device_batch);
-        let gate = HeadGate {
-            gate: &*projected,
-            first: heads.width(),
-            order: GateOrder::BeforeNorm,
-            head_dim: heads.head_width() / heads.groups,
-            weight: &self.norm,
-            eps: self.eps,
+        let (first, scale) = (heads.width(), self.scales.gate);
+        let read = match (&self.norm, gated) {
+            (Some(Norm { weight, spec: GroupNorm { eps, order } }), _) => {
+                let (head_dim, order, eps) = (heads.head_width() / heads.groups, *order, *eps);
+                ops::gated_norm(
+                    backend,
+                    read,
+                    HeadGate { gate: &*projected, first, scale, order, head_dim, weight, eps },
+                );
+                read
+            }
+            (None, Some(gated)) => {
+                let (of, times) = (Part { x: &*projected, first }, Some(Part { x: &*read, first: 0 }));
+                ops::activate(backend, gated, Activated { of, scale, curve: Curve::Gate(Activation::Silu), times });
+                gated
+            }
+            (None, None) => unreachable!("scratch of a layer without a norm"),
         };
-        ops::gated_norm(backend, read, gate);
         gathered(backend, read, all_read, shares)
     }
 }

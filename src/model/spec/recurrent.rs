@@ -2,7 +2,7 @@
 
 use super::Bias;
 use base::error::{Error, Result};
-use compute::{ConvForm, DeltaHeads, ScanHeads, ShortConv};
+use compute::{ConvForm, DeltaHeads, GateOrder, ScanHeads, ShortConv};
 
 /// A layer with a recurrent state.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,7 +37,7 @@ pub struct GatedShortConv {
 }
 
 /// Mamba-2: see [`selective_scan`](compute::ops::selective_scan). `x`, `B` and `C` go through a short convolution with SiLU before, and what is read through
-/// a gate and an RMS norm of each group after.
+/// a gate and an RMS norm of each group after, where it has one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StateSpace {
     /// Sizes of heads.
@@ -48,17 +48,61 @@ pub struct StateSpace {
     pub conv_bias: Bias,
     /// Of the projections.
     pub bias: Bias,
-    /// Added to the mean of squares of a group.
-    pub norm_eps: f32,
+    /// Factors of what the projection makes.
+    pub scales: ScanScales,
+    /// Of each group, around the gate. `None`: the gate alone.
+    pub norm: Option<GroupNorm>,
+}
+
+/// Factors of what the projection into a selective scan makes, without a bias.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ScanScales {
+    /// Of the gates.
+    pub gate: f32,
+    /// Of `x`.
+    pub x: f32,
+    /// Of `B`.
+    pub b: f32,
+    /// Of `C`.
+    pub c: f32,
+    /// Of the steps.
+    pub step: f32,
+}
+
+/// The norm of each group of a selective scan.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GroupNorm {
+    /// Added to the mean of squares.
+    pub eps: f32,
+    /// Whether the gate comes before.
+    pub order: GateOrder,
+}
+
+impl ScanScales {
+    /// None.
+    pub const ONE: ScanScales = ScanScales { gate: 1.0, x: 1.0, b: 1.0, c: 1.0, step: 1.0 };
+
+    /// In the order of the projection.
+    pub fn all(&self) -> [f32; 5] {
+        [self.gate, self.x, self.b, self.c, self.step]
+    }
 }
 
 impl Recurrent {
+    /// The selective scan, if that is what it is.
+    pub fn state_space(&self) -> Option<&StateSpace> {
+        match self {
+            Recurrent::StateSpace(scan) => Some(scan),
+            Recurrent::GatedDelta(_) | Recurrent::ShortConv(_) => None,
+        }
+    }
+
     /// What its norm adds to the mean of squares, if it has one.
     pub(super) fn norm_eps(&self) -> Option<f32> {
         match self {
             Recurrent::GatedDelta(delta) => Some(delta.norm_eps),
             Recurrent::ShortConv(_) => None,
-            Recurrent::StateSpace(scan) => Some(scan.norm_eps),
+            Recurrent::StateSpace(scan) => scan.norm.map(|norm| norm.eps),
         }
     }
 

@@ -22,7 +22,7 @@ impl Rng {
 }
 
 fn bounds(depth: usize) -> BatchBounds {
-    let limits = BatchLimits { tokens: 64, rows: 8, model_len: 50, block_size: 4 };
+    let limits = BatchLimits { tokens: 64, rows: 8, model_len: 50, block_size: 4, ..BatchLimits::NONE };
     BatchBounds { limits, num_blocks: 64, num_states: 0, vocab_size: 100, depth }
 }
 

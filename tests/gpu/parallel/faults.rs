@@ -25,6 +25,7 @@ fn run_until_it_fails(runner: &mut ParallelRunner<Cuda>, config: &EngineOptions)
         rows: config.max_num_seqs.unwrap(),
         model_len: 256,
         block_size: 16,
+        ..compute::batch::BatchLimits::NONE
     };
     let mut batch = Batch::with_limits(&limits);
     let mut sequence = Sequence::new(&PROMPT, 0..16);

@@ -29,7 +29,7 @@ use super::disjoint::Disjoint;
 use super::lanes::{Kernel, Lanes, dispatch};
 use super::{Cpu, DeviceBatch, KvCache, KvNumber, Tensor, int8};
 use crate::batch::Batch;
-use crate::{AttentionSpec, KvFormat, KvShape};
+use crate::{AttentionSpec, KvFormat, KvPlace, KvShape};
 use formats::DType;
 use half::{bf16, f16};
 use std::ops::Range;
@@ -49,27 +49,27 @@ pub fn run(
     out: &mut Tensor,
     qkv: &Tensor,
     cache: &KvCache,
-    layer: usize,
+    place: KvPlace,
     device_batch: &DeviceBatch,
 ) {
     #[cfg(target_arch = "x86_64")]
-    if amx::serves(cpu.isa, &cache.shape(layer)) {
+    if amx::serves(cpu.isa, &cache.shape(place.layer)) {
         let Cpu { pool, work, .. } = cpu;
         let queries = amx::TILE_QUERIES;
-        return match cache.shape(layer).format {
+        return match cache.shape(place.layer).format {
             KvFormat::Plain(_) => {
-                amx::run::<bf16>(pool, work, &Call::new(spec, out, qkv, cache, layer, device_batch, queries));
+                amx::run::<bf16>(pool, work, &Call::new(spec, out, qkv, cache, place, device_batch, queries));
             }
             KvFormat::Int8 => {
-                amx::run::<i8>(pool, work, &Call::new(spec, out, qkv, cache, layer, device_batch, queries))
+                amx::run::<i8>(pool, work, &Call::new(spec, out, qkv, cache, place, device_batch, queries))
             }
         };
     }
-    match cache.shape(layer).format {
-        KvFormat::Plain(DType::F32) => share_out::<f32>(cpu, spec, out, qkv, cache, layer, device_batch),
-        KvFormat::Plain(DType::F16) => share_out::<f16>(cpu, spec, out, qkv, cache, layer, device_batch),
-        KvFormat::Plain(DType::Bf16) => share_out::<bf16>(cpu, spec, out, qkv, cache, layer, device_batch),
-        KvFormat::Int8 => share_out::<i8>(cpu, spec, out, qkv, cache, layer, device_batch),
+    match cache.shape(place.layer).format {
+        KvFormat::Plain(DType::F32) => share_out::<f32>(cpu, spec, out, qkv, cache, place, device_batch),
+        KvFormat::Plain(DType::F16) => share_out::<f16>(cpu, spec, out, qkv, cache, place, device_batch),
+        KvFormat::Plain(DType::Bf16) => share_out::<bf16>(cpu, spec, out, qkv, cache, place, device_batch),
+        KvFormat::Int8 => share_out::<i8>(cpu, spec, out, qkv, cache, place, device_batch),
     }
 }
 
@@ -82,6 +82,8 @@ struct Call<'a, T> {
     cols: usize,
     /// `[block][kv_head]`, each as [`KvFormat`] says
     layer: &'a [T],
+    /// Which block table of a row leads to its blocks.
+    table: usize,
     kv: KvShape,
     spec: &'a AttentionSpec,
     /// Query heads of a key and value head.
@@ -97,16 +99,17 @@ impl<'a, T: KvNumber> Call<'a, T> {
         out: &'a mut Tensor,
         qkv: &'a Tensor,
         cache: &'a KvCache,
-        layer: usize,
+        place: KvPlace,
         device_batch: &'a DeviceBatch,
         tile_queries: usize,
     ) -> Call<'a, T> {
-        let kv = cache.shape(layer);
+        let kv = cache.shape(place.layer);
         Call {
             out: Disjoint::new(out.values_mut()),
             qkv: qkv.values(),
             cols: qkv.cols(),
-            layer: cache.layer::<T>(layer),
+            layer: cache.layer::<T>(place.layer),
+            table: place.table,
             kv,
             spec,
             group: spec.heads / kv.kv_heads,
@@ -144,7 +147,7 @@ impl<'a, T: KvNumber> Call<'a, T> {
     /// values. Beyond the first `longest` positions, empty rows.
     #[inline(always)]
     fn rows(&self, row: usize, kv_head: usize, start: usize, longest: usize, part: usize) -> [&'a [T]; KEY_STEP] {
-        let (kv, table) = (&self.kv, self.batch.block_table(row));
+        let (kv, table) = (&self.kv, self.batch.block_table_of(self.table, row));
         let mut rows = [&self.layer[..0]; KEY_STEP];
         let mut left = longest.saturating_sub(start).min(KEY_STEP);
         let mut rest = &mut rows[..left];
@@ -165,7 +168,7 @@ impl<'a, T: KvNumber> Call<'a, T> {
     /// The scales of the keys, or of the values, whose rows [`rows`](Self::rows) gives. Beyond the first `longest` positions, zeros.
     #[inline(always)]
     fn scales(&self, row: usize, kv_head: usize, start: usize, longest: usize, part: usize) -> [f32; KEY_STEP] {
-        let (kv, table) = (&self.kv, self.batch.block_table(row));
+        let (kv, table) = (&self.kv, self.batch.block_table_of(self.table, row));
         let bytes: &[i8] = bytemuck::cast_slice(self.layer);
         let part = if part == 0 { 0 } else { kv.value_scale_at(0, 0) - kv.key_scale_at(0, 0) };
         let mut scales = [0.0; KEY_STEP];
@@ -190,10 +193,10 @@ fn share_out<T: KvNumber>(
     out: &mut Tensor,
     qkv: &Tensor,
     cache: &KvCache,
-    layer: usize,
+    place: KvPlace,
     device_batch: &DeviceBatch,
 ) {
-    let call = Call::<T>::new(spec, out, qkv, cache, layer, device_batch, TILE_QUERIES);
+    let call = Call::<T>::new(spec, out, qkv, cache, place, device_batch, TILE_QUERIES);
     let (tiles, chunk) = call.sharing();
     cpu.pool.for_each(tiles, chunk, &|_, tiles| dispatch(cpu.isa, Tiles { call: &call, tiles }));
 }

@@ -2,21 +2,43 @@
 
 use crate::batch::Batch;
 use crate::cpu::{KvCache, KvNumber, int8};
-use crate::{AttentionSpec, KvFormat, KvShape};
+use crate::{AttentionSpec, KvFormat, KvPlace, KvShape};
 use formats::DType;
 use half::{bf16, f16};
 
 /// `out` is `[tokens, heads * head_dim]`, `qkv` `[tokens, (heads + 2 kv_heads) * head_dim]`, or of queries alone.
-pub fn reference(spec: &AttentionSpec, out: &mut [f32], qkv: &[f32], cache: &KvCache, layer: usize, batch: &Batch) {
-    match cache.shape(layer).format {
-        KvFormat::Plain(DType::F32) => attend::<f32>(spec, out, qkv, cache.layer(layer), cache.shape(layer), batch),
-        KvFormat::Plain(DType::F16) => attend::<f16>(spec, out, qkv, cache.layer(layer), cache.shape(layer), batch),
-        KvFormat::Plain(DType::Bf16) => attend::<bf16>(spec, out, qkv, cache.layer(layer), cache.shape(layer), batch),
-        KvFormat::Int8 => attend::<i8>(spec, out, qkv, cache.layer(layer), cache.shape(layer), batch),
+pub fn reference(
+    spec: &AttentionSpec,
+    out: &mut [f32],
+    qkv: &[f32],
+    cache: &KvCache,
+    place: impl Into<KvPlace>,
+    batch: &Batch,
+) {
+    let place = place.into();
+    let shape = cache.shape(place.layer);
+    match shape.format {
+        KvFormat::Plain(DType::F32) => {
+            attend::<f32>(spec, out, qkv, cache.layer(place.layer), (shape, place.table), batch)
+        }
+        KvFormat::Plain(DType::F16) => {
+            attend::<f16>(spec, out, qkv, cache.layer(place.layer), (shape, place.table), batch)
+        }
+        KvFormat::Plain(DType::Bf16) => {
+            attend::<bf16>(spec, out, qkv, cache.layer(place.layer), (shape, place.table), batch)
+        }
+        KvFormat::Int8 => attend::<i8>(spec, out, qkv, cache.layer(place.layer), (shape, place.table), batch),
     }
 }
 
-fn attend<T: KvNumber>(spec: &AttentionSpec, out: &mut [f32], qkv: &[f32], layer: &[T], kv: KvShape, batch: &Batch) {
+fn attend<T: KvNumber>(
+    spec: &AttentionSpec,
+    out: &mut [f32],
+    qkv: &[f32],
+    layer: &[T],
+    (kv, table): (KvShape, usize),
+    batch: &Batch,
+) {
     let heads = spec.heads;
     let scale_at = |at: usize| match bytemuck::cast_slice(layer)[at..].first_chunk() {
         Some(&stored) if T::IS_SCALED => f64::from(int8::scale_of(stored)),
@@ -28,7 +50,9 @@ fn attend<T: KvNumber>(spec: &AttentionSpec, out: &mut [f32], qkv: &[f32], layer
         for token in batch.row(row) {
             let position = batch.positions[token] as usize;
             let slots: Vec<usize> = (spec.window_start(position)..=position)
-                .map(|j| batch.block_table(row)[j / kv.block_size] as usize * kv.block_size + j % kv.block_size)
+                .map(|j| {
+                    batch.block_table_of(table, row)[j / kv.block_size] as usize * kv.block_size + j % kv.block_size
+                })
                 .collect();
             for head in 0..heads {
                 let kv_head = head / (heads / kv.kv_heads);

@@ -1,0 +1,64 @@
+// An activation of columns, times other columns. Contract: src/compute/ops/activate.rs. Reference: src/compute/cpu/activate.rs.
+//
+// Memory-bound: reads both once, writes out once. Eight numbers a thread.
+#include "common/activation.cuh"
+#include "common/dependent_launch.cuh"
+
+template <class T>
+struct ActivateParams {
+    T* out;            // [tokens, out_stride]
+    const T* of;       // [tokens, of_stride], from the first column
+    const T* times;    // [tokens, times_stride], from the first column; null: ones
+    int width;
+    int out_stride;    // numbers from row to row, a multiple of 8 each
+    int of_stride;
+    int times_stride;
+    float scale;
+};
+
+template <class ACTIVATION>
+struct Gate {
+    __device__ static float of(float v) { return v / (1.0f + __expf(ACTIVATION::exponent(v))); }
+};
+
+struct ReluSquared {
+    __device__ static float of(float v) {
+        v = fmaxf(v, 0.0f);
+        return v * v;
+    }
+};
+
+// Grid [tokens, width / 2048 rounded up], block [256]: only the first dimension has room for 65,536 and more. What pads a row of out is
+// written too.
+template <class T, class CURVE>
+__device__ void activate(const ActivateParams<T>& p) {
+    launch_dependents();
+    grid_dependency_wait();
+    const int i = (blockIdx.y * blockDim.x + threadIdx.x) * 8;
+    if (i >= p.width) return;
+    const size_t row = blockIdx.x;
+    Eight v = load_eight(p.of + row * p.of_stride + i);
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        const float2 pair = widen2<T>(v.pair[j]);
+        float2 curved = make_float2(CURVE::of(p.scale * pair.x), CURVE::of(p.scale * pair.y));
+        if (p.times) {
+            const float2 times = widen2<T>(load_eight(p.times + row * p.times_stride + i).pair[j]);
+            curved = make_float2(curved.x * times.x, curved.y * times.y);
+        }
+        v.pair[j] = narrow2<T>(curved.x, curved.y);
+    }
+    store_eight(p.out + row * p.out_stride + i, v);
+}
+
+#define KERNELS(CURVE, NAME)                                                                                    \
+    extern "C" __global__ void nvllm_k_activate_##NAME##_bf16(const __grid_constant__ ActivateParams<bf16> p) { \
+        activate<bf16, CURVE>(p);                                                                               \
+    }                                                                                                           \
+    extern "C" __global__ void nvllm_k_activate_##NAME##_f16(const __grid_constant__ ActivateParams<f16> p) {   \
+        activate<f16, CURVE>(p);                                                                                \
+    }
+
+KERNELS(Gate<Silu>, silu)
+KERNELS(Gate<GeluTanh>, gelu_tanh)
+KERNELS(ReluSquared, relu_squared)

@@ -1,0 +1,98 @@
+//! The keys that files of models with experts have besides those that all share.
+
+use super::{biases_of_attention, ernie_fields, lfm2_fields, mistral_fields, qwen3_5_fields};
+use crate::gguf::config::Config;
+use base::error::Result;
+use serde_json::Value;
+
+/// How many experts there are, and how many compute a token. llama.cpp scales weights only by a key of some families.
+fn experts(config: &mut Config) -> Result<()> {
+    config.set("num_experts", config.keys.count("expert_count")?);
+    config.set("num_experts_per_tok", config.keys.count("expert_used_count")?);
+    Ok(())
+}
+
+pub fn mixtral_fields(config: &mut Config) -> Result<()> {
+    experts(config)?;
+    mistral_fields(config)
+}
+
+/// llama.cpp has experts in every layer and divides their weights by their sum.
+pub fn qwen3_moe_fields(config: &mut Config) -> Result<()> {
+    experts(config)?;
+    config.set("moe_intermediate_size", config.keys.count("expert_feed_forward_length")?);
+    config.set("norm_topk_prob", true);
+    biases_of_attention(config)
+}
+
+/// llama.cpp does not divide the weights of experts.
+pub fn olmoe_fields(config: &mut Config) -> Result<()> {
+    experts(config)?;
+    config.set("norm_topk_prob", false);
+    biases_of_attention(config)
+}
+
+/// What an `expert_gating_func` of sigmoids is.
+const SIGMOIDS: u64 = 2;
+
+/// Sets the width of experts, and how many of the first layers have none, and refuses experts that are not scored by sigmoids.
+fn sigmoid_experts(config: &mut Config, dense: &str) -> Result<()> {
+    experts(config)?;
+    config.set("moe_intermediate_size", config.keys.count("expert_feed_forward_length")?);
+    let layers = config.keys.get("leading_dense_block_count").cloned();
+    config.set(dense, layers.unwrap_or_else(|| 0.into()));
+    match config.keys.get("expert_gating_func").map(Value::as_u64) {
+        Some(Some(SIGMOIDS)) => Ok(()),
+        _ => Err(config.keys.refuse(format!("expert_gating_func must be {SIGMOIDS} in a file of this architecture"))),
+    }
+}
+
+pub fn glm4_moe_fields(config: &mut Config) -> Result<()> {
+    sigmoid_experts(config, "first_k_dense_replace")?;
+    config.set("n_routed_experts", config.keys.count("expert_count")?);
+    config.remove("num_experts");
+    config.set("n_shared_experts", config.keys.count("expert_shared_count")?);
+    config.set("norm_topk_prob", config.keys.flag("expert_weights_norm")?.unwrap_or(false));
+    for (key, field) in [
+        ("expert_weights_scale", "routed_scaling_factor"),
+        ("expert_group_count", "n_group"),
+        ("expert_group_used_count", "topk_group"),
+    ] {
+        if let Some(value) = config.keys.get(key).cloned() {
+            config.set(field, value);
+        }
+    }
+    config.set_bias("use_qk_norm", &["attn_q_norm.weight"]);
+    biases_of_attention(config)
+}
+
+pub fn lfm2_moe_fields(config: &mut Config) -> Result<()> {
+    sigmoid_experts(config, "num_dense_layers")?;
+    let layers = config.layers()?;
+    config.set("use_expert_bias", (0..layers).any(|layer| config.layer_has(layer, "exp_probs_b.bias")));
+    lfm2_fields(config)
+}
+
+pub fn ernie_moe_fields(config: &mut Config) -> Result<()> {
+    for (key, field) in [
+        ("expert_count", "moe_num_experts"),
+        ("expert_used_count", "moe_k"),
+        ("expert_feed_forward_length", "moe_intermediate_size"),
+        ("interleave_moe_layer_step", "moe_layer_interval"),
+    ] {
+        config.set(field, config.keys.count(key)?);
+    }
+    for (key, field) in
+        [("leading_dense_block_count", "moe_layer_start_index"), ("expert_shared_count", "moe_num_shared_experts")]
+    {
+        config.set(field, config.keys.get(key).cloned().unwrap_or_else(|| 0.into()));
+    }
+    ernie_fields(config)
+}
+
+pub fn qwen3_5_moe_fields(config: &mut Config) -> Result<()> {
+    experts(config)?;
+    config.set("moe_intermediate_size", config.keys.count("expert_feed_forward_length")?);
+    config.set("shared_expert_intermediate_size", config.keys.count("expert_shared_feed_forward_length")?);
+    qwen3_5_fields(config)
+}

@@ -1,0 +1,123 @@
+//! What works on each token alone, as data.
+
+use super::{Activation, Bias, Router};
+
+/// What works on each token alone.
+#[derive(Clone, Debug, PartialEq)]
+pub enum FeedForward {
+    /// One MLP for all tokens.
+    Dense(Mlp),
+    /// Several, of which a router chooses some for each token.
+    Experts(Experts),
+}
+
+/// A mixture of experts: see [`route`](compute::ops::route) and [`combine`](compute::ops::combine).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Experts {
+    /// What chooses them.
+    pub router: Router,
+    /// What is added to scores where experts are chosen.
+    pub correction: Correction,
+    /// Each of them, without biases.
+    pub expert: Mlp,
+    /// The expert that computes all tokens.
+    pub shared: Option<SharedExpert>,
+}
+
+/// What is added to scores where experts are chosen, and not where they are weighted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Correction {
+    /// A tensor of a number per expert.
+    Stored,
+    /// Nothing.
+    None,
+}
+
+/// An expert that computes all tokens.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SharedExpert {
+    /// What it computes.
+    pub mlp: Mlp,
+    /// What multiplies it.
+    pub gate: SharedGate,
+}
+
+/// What multiplies the expert that computes all tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SharedGate {
+    /// `sigmoid(W x)`, one number per token.
+    Sigmoid,
+    /// Nothing.
+    None,
+}
+
+/// Projections up and down, and what is between them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Mlp {
+    /// Outputs of `up`, and of `gate`.
+    pub width: usize,
+    /// What is between them.
+    pub form: MlpForm,
+    /// Of all projections.
+    pub bias: Bias,
+}
+
+/// What an MLP computes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum MlpForm {
+    /// `down(activation(gate_scale * gate(x)) * up(x))`
+    Gated {
+        /// Of the gate.
+        activation: Activation,
+        /// Factor of the gate before.
+        gate_scale: f32,
+    },
+    /// `down(max(up(x), 0)^2)`
+    ReluSquared,
+}
+
+impl FeedForward {
+    /// The MLPs that compute every token.
+    pub fn dense(&self) -> Option<&Mlp> {
+        match self {
+            FeedForward::Dense(mlp) => Some(mlp),
+            FeedForward::Experts(experts) => experts.shared.as_ref().map(|shared| &shared.mlp),
+        }
+    }
+
+    /// The mixture of experts, if that is what it is.
+    pub fn experts(&self) -> Option<&Experts> {
+        match self {
+            FeedForward::Dense(_) => None,
+            FeedForward::Experts(experts) => Some(experts),
+        }
+    }
+
+    /// Outputs of the gate of its narrowest MLP.
+    pub fn width(&self) -> usize {
+        let of_experts = self.experts().map(|experts| experts.expert.width);
+        self.dense().map(|mlp| mlp.width).into_iter().chain(of_experts).min().unwrap_or(0)
+    }
+
+    /// Rows of as many numbers as the stream has that are read for a token.
+    pub(super) fn rows(&self) -> usize {
+        let of_mlp = |mlp: &Mlp| mlp.width * (mlp.form.projections() + 1);
+        let of_experts = |experts: &Experts| experts.router.experts + experts.router.chosen * of_mlp(&experts.expert);
+        self.dense().map_or(0, of_mlp) + self.experts().map_or(0, of_experts)
+    }
+}
+
+impl MlpForm {
+    /// That of most models.
+    pub fn gated(activation: Activation) -> MlpForm {
+        MlpForm::Gated { activation, gate_scale: 1.0 }
+    }
+
+    /// Projections into the MLP.
+    pub fn projections(self) -> usize {
+        match self {
+            MlpForm::Gated { .. } => 2,
+            MlpForm::ReluSquared => 1,
+        }
+    }
+}
