@@ -17,8 +17,10 @@ Written with torch 2.15.0, transformers 5.23.0 and compressed-tensors 0.20.0. Ru
 """
 
 import json
+import pathlib
 import shutil
 import sys
+import tempfile
 
 import make_golden as golden
 import numpy as np
@@ -41,6 +43,7 @@ SHAPE = dict(
 )  # fmt: skip
 WIDE = dict(SHAPE, hidden_size=128, intermediate_size=192)
 RECURRENT = dict(WIDE, layer_types=[golden.L, golden.F])
+MIXTURE = dict(WIDE, num_experts=3, num_experts_per_tok=3, moe_intermediate_size=64, norm_topk_prob=True)
 # Heads that the kernels of a GPU know.
 HEAD64 = dict(SHAPE, num_attention_heads=2, num_key_value_heads=1, head_dim=64)
 
@@ -328,6 +331,10 @@ CASES = {
         dict({k: v for k, v in WIDE.items() if k != "rms_norm_eps"}, layer_types=[golden.C, golden.F], norm_eps=1e-5, block_multiple_of=64),
         compressed_tensors("pack-quantized", [(["Linear"], lambda name: True, dict(num_bits=4, strategy="group", group_size=32))]), False,
     ),
+    # Experts, each with codes of its own, and a router that has none. All compute every token, so that no rounding chooses others.
+    "awq-f16-qwen3_moe": ("qwen3_moe", "float16", MIXTURE, awq(32), False),
+    "gptq4-f16-qwen3_moe": ("qwen3_moe", "float16", MIXTURE, gptq(4, 64, True), False),
+    "fp8-block-bf16-qwen3_moe": ("qwen3_moe", "bfloat16", MIXTURE, fp8([128, 128], torch.bfloat16), False),
 }  # fmt: skip
 
 
@@ -342,6 +349,7 @@ def make(name, seed, case):
     generator = torch.Generator().manual_seed(3000 + seed)
     config = AutoConfig.for_model(model_type, **{key: value for key, value in shape.items() if value is not None or key != "head_dim"})
     state = {k: v.to(dtype) for k, v in golden.weights(config, generator).items()}
+    state = golden.as_published(config, state)
     stored, numbers, decoded = {}, {}, {}
     for tensor, weight in state.items():
         module = tensor.removesuffix(".weight")
@@ -361,11 +369,11 @@ def make(name, seed, case):
     (folder / "config.json").write_text(json.dumps(written, indent=1, sort_keys=True) + "\n")
     save_file(decoded, folder / "decoded.safetensors")
 
-    config._attn_implementation = "eager"
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-    missing = model.load_state_dict(numbers, strict=False)
-    assert not missing.unexpected_keys, missing
-    model.eval()
+    # What transformers makes of a folder of these numbers.
+    with tempfile.TemporaryDirectory() as scratch:
+        plain = pathlib.Path(scratch) / "plain"
+        golden.write_folder(plain, config, {name: numbers[name].contiguous() for name in numbers}, "float32")
+        model = golden.read_back(plain)
     prompt = torch.randint(0, config.vocab_size, (golden.PROMPT_TOKENS,), generator=generator)
     sequence, logits = prompt.tolist(), []
     with torch.no_grad():

@@ -29,14 +29,17 @@ use std::path::Path;
 const FOLDERS: &[&str] = &[
     "awq-f16-head64",
     "awq-f16-qwen3_5",
+    "awq-f16-qwen3_moe",
     "ct-int4-bf16-head64",
     "ct-int4-bf16-lfm2",
     "ct-mxfp4-bf16-head64",
     "ct-w8a8-bf16-head64",
     "fp8-block-bf16-head64",
     "fp8-block-bf16-qwen3_5",
+    "fp8-block-bf16-qwen3_moe",
     "gptq4-f16-head64",
     "gptq4-f16-qwen3_5",
+    "gptq4-f16-qwen3_moe",
 ];
 
 /// GGUF files of whose folders the same holds.
