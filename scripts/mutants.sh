@@ -100,7 +100,18 @@ all_mutants() {
     mutant delta_read_before_the_update src/compute/cpu/gated_delta.rs ops_agree \
         '*read = lanes.fma(q, s, *read);' '*read = lanes.fma(q, lanes.mul(lanes.load(at), decay), *read);'
     mutant checkpoint_is_not_looked_for src/engine/block_manager.rs engine_steps \
-        'table.iter().rposition(has_checkpoint)' 'table.iter().rposition(|_| true)'
+        'if has_state(block) && entries' 'if entries'
+    # Blocks of layers with a window.
+    mutant window_entries_not_looked_for src/engine/block_manager.rs engine_steps \
+        'has_state(block) && entries >= end - first(end)' 'has_state(block)'
+    mutant window_one_block_too_short src/compute/kv_shape.rs engine_steps \
+        '.saturating_add(1)).saturating_sub(self.window)' '.saturating_add(block_size)).saturating_sub(self.window)'
+    mutant window_released_one_token_early src/engine/sequence.rs engine_steps \
+        'release_window_before((self.table.computed() + 1)' 'release_window_before((self.table.computed() + 2)'
+    mutant window_entry_stays_when_a_block_is_reused src/engine/block_manager.rs engine_steps \
+        'if hangs_on != NONE {' 'if hangs_on != NONE && false {'
+    mutant window_blocks_not_copied_for_a_fork src/engine/sequence/window_blocks.rs beam_search \
+        'copies.extend(pairs.map' 'copies.extend(pairs.take(0).map'
     mutant checkpoint_taken_while_it_is_read src/engine/block_manager/state_slots.rs engine_steps \
         'state.locks == 0 && state.pins == 0 =>' 'state.pins == 0 =>'
     mutant gemma4_scores_scaled src/model/families/gemma4.rs golden \
@@ -137,7 +148,7 @@ all_mutants() {
     mutant correction_of_experts_ignored src/model/families/lfm2_moe.rs golden \
         'Some(true) => Correction::Stored' 'Some(true) => Correction::None'
     mutant groups_of_experts_by_their_best src/model/families/glm4_moe.rs golden \
-        'best: 2 }' 'best: 1 }'
+        'kept: count("topk_group")?, best: 2 }' 'kept: count("topk_group")?, best: 1 }'
     mutant scale_of_experts_ignored src/model/families/glm4_moe.rs golden \
         'scale: fields.factor("routed_scaling_factor")?' 'scale: fields.factor("routed_scaling_factor")?.signum()'
     mutant shared_expert_not_gated src/model/feed_forward/experts.rs golden \
@@ -289,7 +300,7 @@ cargo_test() {
     for file in $files; do
         case $file in
         ops_agree) program="--package nanovllm-compute --test ops_agree" only= ;;
-        prefix_cache | engine_steps) program="--package nanovllm-engine --test engine" only=$file:: ;;
+        prefix_cache | engine_steps | beam_search) program="--package nanovllm-engine --test engine" only=$file:: ;;
         *) program="--package nanovllm --test library" only=$file:: ;;
         esac
         # shellcheck disable=SC2086
