@@ -755,7 +755,7 @@ typedef struct nvllm_request_options {
   // options of generation are ignored.
   uint32_t pooling;
   // As num_logprobs, for the prompt. The output with the first token contains them, that of completion 0 if n is more
-  // than 1. The whole prompt is then computed without the prefix cache, with at most max_num_seqs of its tokens per pass.
+  // than 1. The whole prompt is then computed without the prefix cache, with at most max_num_seqs + 64 of its tokens per pass.
   // Default 0.
   uint32_t num_prompt_logprobs;
   // NVLLM_EARLY_STOPPING_*: when a beam search ends once it has as many results as beams. Default
@@ -1474,7 +1474,7 @@ typedef struct nvllm_stats {
   // Blocks of the KV cache.
   uint32_t kv_blocks_total;
   // Blocks of the KV cache that sequences use or that are pinned. If every layer of the model has a sliding window, a sequence
-  // releases the blocks before its window; if only some layers have one, it keeps all of its blocks.
+  // releases the blocks before its window; if some layers have one, these have blocks of their own, and a sequence holds those of its last window.
   uint32_t kv_blocks_used;
   // Log messages that were dropped because no call took them, in the whole process.
   uint64_t log_messages_dropped;
@@ -1494,8 +1494,8 @@ typedef struct nvllm_stats {
   // used since the engine opened or since nvllm_trim; a block counts whole. 0 in a process that follows another one.
   uint64_t kv_cache_bytes_mapped;
   // Tokens that were found in the prefix cache and are computed all the same, because the model has recurrent layers and no checkpoint
-  // of their state is behind these tokens: at most about state_checkpoint_interval each time a sequence starts to run. Not part of
-  // prefix_cache_hits. 0 for other models.
+  // of their state is behind these tokens: at most about state_checkpoint_interval each time a sequence starts to run. Or because some of its
+  // layers have a sliding window, and the blocks of the window before were reused. Not part of prefix_cache_hits. 0 for other models.
   uint64_t prefix_cache_recomputed;
 } nvllm_stats;
 

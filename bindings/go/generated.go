@@ -276,8 +276,8 @@ type RequestOptions struct {
 	Pooling Pooling
 
 	// As NumLogprobs, for the prompt. The output with the first token contains them, that of completion 0 if n is more
-	// than 1. The whole prompt is then computed without the prefix cache, with at most MaxNumSeqs of its tokens per pass.
-	// Default 0.
+	// than 1. The whole prompt is then computed without the prefix cache, with at most MaxNumSeqs + 64 of its tokens per
+	// pass. Default 0.
 	NumPromptLogprobs int
 
 	// When a beam search ends once it has as many results as beams. Default StopHeuristically.
@@ -494,7 +494,8 @@ type Stats struct {
 	KVBlocksTotal int
 
 	// Blocks of the KV cache that sequences use or that are pinned. If every layer of the model has a sliding window, a
-	// sequence releases the blocks before its window; if only some layers have one, it keeps all of its blocks.
+	// sequence releases the blocks before its window; if some layers have one, these have blocks of their own, and a
+	// sequence holds those of its last window.
 	KVBlocksUsed int
 
 	// Log messages that were dropped because no call took them, in the whole process.
@@ -525,7 +526,8 @@ type Stats struct {
 
 	// Tokens that were found in the prefix cache and are computed all the same, because the model has recurrent layers and
 	// no checkpoint of their state is behind these tokens: at most about StateCheckpointInterval each time a sequence
-	// starts to run. Not part of CacheHits. 0 for other models.
+	// starts to run. Or because some of its layers have a sliding window, and the blocks of the window before were reused.
+	// Not part of CacheHits. 0 for other models.
 	PrefixCacheRecomputed uint64
 }
 

@@ -773,7 +773,7 @@ FAMILIES |= {
         "mixtral",
         "bfloat16",
         dict(
-            SMALL, hidden_size=64, intermediate_size=32, num_local_experts=4, num_experts_per_tok=3, num_hidden_layers=2,
+            SMALL, hidden_size=64, intermediate_size=32, num_local_experts=4, num_experts_per_tok=4, num_hidden_layers=2,
             tie_word_embeddings=True, rope_parameters=plain(20000.0),
         ),
         dict(seed=3217, absent=["head_dim"]),

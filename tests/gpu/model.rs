@@ -137,6 +137,7 @@ fn open_with(switches: &Switches, name: &str, config: &EngineOptions) -> (PassRu
 #[ignore = "needs an NVIDIA GPU: --include-ignored"]
 fn logits_and_greedy_tokens_are_those_of_transformers() {
     let mut all = Decided::default();
+    let mut wrong = Vec::new();
     for name in CASES {
         let own = dtype_of(name);
         for dtype in [DType::Bf16, DType::F16] {
@@ -152,13 +153,13 @@ fn logits_and_greedy_tokens_are_those_of_transformers() {
                     DType::F16 | DType::F32 => F16,
                 };
                 let limit = magnified(name) * limit;
-                let mut furthest = 0.0f32;
-                for (step, (found, wanted)) in rows.iter().zip(&reference.logits).enumerate() {
-                    let apart = distance(found, wanted);
-                    furthest = furthest.max(apart);
-                    assert!(apart <= limit, "{name} in {dtype:?}, {launching:?}, step {step}: {apart} apart");
-                }
+                let apart = rows.iter().zip(&reference.logits).map(|(found, wanted)| distance(found, wanted));
+                let furthest = apart.fold(0.0, f32::max);
                 let what = format!("{name} in {dtype:?}, {launching:?}");
+                if furthest > limit {
+                    wrong.push(format!("{what}: {furthest} apart, {limit} allowed"));
+                    continue;
+                }
                 let decided = assert_greedy(&chosen, &rows, &reference, limit, &what);
                 // Wide limits leave less than half of some references.
                 decided.assert_at_least(if magnified(name) > 1.0 { 0.05 } else { 0.4 }, &what);
@@ -167,6 +168,7 @@ fn logits_and_greedy_tokens_are_those_of_transformers() {
             }
         }
     }
+    assert!(wrong.is_empty(), "{wrong:#?}");
     all.assert_at_least(0.5, "all cases");
 }
 
@@ -208,13 +210,20 @@ fn a_layer_of_any_family_launches_at_most_two_kernels_more_than_one_of_llama() {
     // Two norms, four products, rotation, attention, activation.
     let per_layer = 9;
     let besides = launches(LLAMA) - per_layer * layers(LLAMA);
+    let mut wrong = Vec::new();
     for name in CASES {
         let found = launches(name);
         println!("{name}: {:.2} launches per layer", (found - besides) as f64 / layers(name) as f64);
         // Scaled logits and a norm of embeddings are a launch each for the whole pass. A gate is a product and a multiplication.
-        let gate = if name.starts_with("muse_glimmer") { 1 } else { 0 };
-        assert!(found <= besides + 2 + (per_layer + 2 + gate) * layers(name), "{name}: {found} launches");
+        let more = match *name {
+            "muse_glimmer-bf16-tied" => 1,
+            _ => 0,
+        };
+        if found > besides + 2 + (per_layer + 2 + more) * layers(name) {
+            wrong.push(format!("{name}: {found} launches"));
+        }
     }
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
 /// At the sizes that the kernels are made for. In bf16 many layers round further away than 2 %, in transformers as here.

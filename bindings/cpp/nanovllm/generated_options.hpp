@@ -211,8 +211,8 @@ struct request_options {
   /// 64. They are the model's own, before penalties, biases, temperature and filters. Default 0.
   std::optional<uint32_t> num_logprobs = {};
   /// As num_logprobs, for the prompt. The output with the first token contains them, that of completion 0 if n is more
-  /// than 1. The whole prompt is then computed without the prefix cache, with at most max_num_seqs of its tokens per
-  /// pass. Default 0.
+  /// than 1. The whole prompt is then computed without the prefix cache, with at most max_num_seqs + 64 of its tokens
+  /// per pass. Default 0.
   std::optional<uint32_t> num_prompt_logprobs = {};
   /// Number of completions of this prompt, from 1 to NVLLM_MAX_COMPLETIONS. Default 1. They share the KV blocks of the
   /// prompt, which is computed once. Each has its own outputs, which differ by index. Completion i samples as a request

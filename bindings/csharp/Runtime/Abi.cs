@@ -599,8 +599,8 @@ namespace Nanovllm
         /// <summary>Blocks of the KV cache.</summary>
         public uint KvBlocksTotal;
         /// <summary>Blocks of the KV cache that sequences use or that are pinned. If every layer of the model has a
-        /// sliding window, a sequence releases the blocks before its window; if only some layers have one, it keeps all
-        /// of its blocks.</summary>
+        /// sliding window, a sequence releases the blocks before its window; if some layers have one, these have blocks
+        /// of their own, and a sequence holds those of its last window.</summary>
         public uint KvBlocksUsed;
         /// <summary>Log messages that were dropped because no call took them, in the whole process.</summary>
         public ulong LogMessagesDropped;
@@ -623,7 +623,8 @@ namespace Nanovllm
         public ulong KvCacheBytesMapped;
         /// <summary>Tokens that were found in the prefix cache and are computed all the same, because the model has
         /// recurrent layers and no checkpoint of their state is behind these tokens: at most about
-        /// StateCheckpointInterval each time a sequence starts to run. Not part of PrefixCacheHits. 0 for other
+        /// StateCheckpointInterval each time a sequence starts to run. Or because some of its layers have a sliding
+        /// window, and the blocks of the window before were reused. Not part of PrefixCacheHits. 0 for other
         /// models.</summary>
         public ulong PrefixCacheRecomputed;
     }
@@ -1013,8 +1014,8 @@ namespace Nanovllm
         /// and options of generation are ignored.</summary>
         public Pooling? Pooling { get; set; }
         /// <summary>As NumLogprobs, for the prompt. The output with the first token contains them, that of completion 0
-        /// if n is more than 1. The whole prompt is then computed without the prefix cache, with at most MaxNumSeqs of
-        /// its tokens per pass. Default 0.</summary>
+        /// if n is more than 1. The whole prompt is then computed without the prefix cache, with at most MaxNumSeqs +
+        /// 64 of its tokens per pass. Default 0.</summary>
         public uint? NumPromptLogprobs { get; set; }
         /// <summary>When a beam search ends once it has as many results as beams. Default
         /// EarlyStopping.Heuristic.</summary>

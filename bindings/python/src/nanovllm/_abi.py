@@ -780,8 +780,8 @@ class RequestOptions(TypedDict, total=False):
     #: must be 0, and options of generation are ignored.
     pooling: Pooling | str | None
     #: As num_logprobs, for the prompt. The output with the first token contains them, that of completion 0 if n is more
-    #: than 1. The whole prompt is then computed without the prefix cache, with at most max_num_seqs of its tokens per
-    #: pass. Default 0.
+    #: than 1. The whole prompt is then computed without the prefix cache, with at most max_num_seqs + 64 of its tokens
+    #: per pass. Default 0.
     num_prompt_logprobs: int | None
     #: NVLLM_EARLY_STOPPING_*: when a beam search ends once it has as many results as beams. Default
     #: NVLLM_EARLY_STOPPING_HEURISTIC.
