@@ -84,7 +84,7 @@ const F16: f32 = 5e-3;
 /// heads follow a recurrence, 0.06 for Granite 4 H, 0.05 for Falcon-H1, 0.04 for Gemma 4 with inputs of layers, and 0.03 for Gemma 4, LFM2 and Nemotron-H.
 fn magnified(name: &str) -> f32 {
     match name {
-        "qwen3_5-bf16-wrapped" => 3.0,
+        "qwen3_5-bf16-wrapped" | "qwen3_5_moe-bf16-wrapped" | "qwen3_next-bf16-not-normed" => 3.0,
         "granitemoehybrid-bf16-mamba" => 3.0,
         "falcon_h1-bf16-gate-first" => 2.0,
         "nemotron_h-bf16-biased" => 1.5,
@@ -217,6 +217,10 @@ fn a_layer_of_any_family_launches_at_most_two_kernels_more_than_one_of_llama() {
         // Scaled logits and a norm of embeddings are a launch each for the whole pass. A gate is a product and a multiplication.
         let more = match *name {
             "muse_glimmer-bf16-tied" => 1,
+            // Attention and Mamba-2 side by side.
+            "falcon_h1-bf16-gate-first" => 5,
+            // A router, its choice, a sum, and an expert that computes all tokens.
+            name if ["moe", "mixtral", "olmoe", "qwen3_next", "experts"].iter().any(|part| name.contains(part)) => 5,
             _ => 0,
         };
         if found > besides + 2 + (per_layer + 2 + more) * layers(name) {
