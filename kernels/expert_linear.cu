@@ -4,7 +4,7 @@
 // A slot is a token and one of its experts, and its row is the slot's number. Grids are as large as any choice of experts needs, which the host does
 // not know; thread blocks without work leave at once.
 //
-// `expert_linear_few` for up to 4 tokens, memory-bound: each warp reads a few rows of the weights of one slot's expert. Slots with the same
+// `expert_linear_few` for up to 8 tokens, memory-bound: each warp reads a few rows of the weights of one slot's expert. Slots with the same
 // expert read them from the second-level cache. `expert_linear_tiled` for more, in tiles of slots that have one expert, which `sort_routes` found: a
 // result is one chain of tensor-core products in the order of k, whatever the tile around it.
 #include "common/activation.cuh"

@@ -4,7 +4,7 @@
 // Slots, tiles and grids are those of expert_linear.cu. The warps of a thread block share out the units of a row, and their sums are added in the order
 // of the warps: a result does not depend on the tile around it.
 //
-// `expert_linear_coded_few` for up to 4 tokens, memory-bound: a thread block reads an octet of the weights of one slot's expert. Where there are more,
+// `expert_linear_coded_few` for up to 8 tokens, memory-bound: a thread block reads an octet of the weights of one slot's expert. Where there are more,
 // `expert_linear_coded_tiled` decodes an octet once for the slots of a tile, as fragments of the tensor cores.
 #include "common/activation.cuh"
 #include "common/coded.cuh"

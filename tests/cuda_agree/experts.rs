@@ -156,7 +156,7 @@ fn what_a_token_gets_does_not_depend_on_the_others() {
 }
 
 /// Sizes that every coding divides.
-const CODED: Case = Case { hidden: 768, width: 768, experts: 4, ..CASES[1].1 };
+const CODED: Case = Case { hidden: 512, width: 512, experts: 4, ..CASES[1].1 };
 
 /// Experts in codes, and in the numbers that these are on the device.
 fn coded_inputs(case: &Case, coding: Coding, dtype: DType) -> [Inputs; 2] {

@@ -49,8 +49,8 @@ params! {
     }
 }
 
-/// Tokens up to which each slot reads the weights of its expert by itself: with more, few experts have one slot alone.
-const FEW_TOKENS: usize = 4;
+/// Tokens up to which each slot reads the weights of its expert by itself: one answer for all from 1 to 8 tokens, as for linear layers.
+const FEW_TOKENS: usize = 8;
 /// Of a thread block for few tokens: its threads, and the rows of weights that it reads.
 const FEW: (usize, usize) = (128, 16);
 /// k of a stage of a tile.
