@@ -219,6 +219,10 @@ fn a_layer_of_any_family_launches_at_most_two_kernels_more_than_one_of_llama() {
             "muse_glimmer-bf16-tied" => 1,
             // Attention and Mamba-2 side by side.
             "falcon_h1-bf16-gate-first" => 5,
+            // A gate, a product and a norm of the input of each layer.
+            "gemma4_text-bf16-per-layer" => 3,
+            // Experts as below, behind gated attention or a delta rule.
+            "qwen3_5_moe-bf16-wrapped" | "qwen3_next-bf16-not-normed" => 7,
             // A router, its choice, a sum, and an expert that computes all tokens.
             name if ["moe", "mixtral", "olmoe", "qwen3_next", "experts"].iter().any(|part| name.contains(part)) => 5,
             _ => 0,
