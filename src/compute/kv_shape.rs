@@ -196,8 +196,8 @@ impl Windowed {
         first.min(blocks.saturating_sub(1))
     }
 
-    /// The first block that is kept of a prefix of `blocks` full blocks, for it to be continued: the last token of a prompt is always computed, so that one
-    /// that ends with a block continues the blocks before its last.
+    /// The first block that is kept of a prefix of `blocks` full blocks, for it to be continued. The last token of a prompt is always computed, so
+    /// that a prompt that ends with a block continues the blocks before its last.
     pub fn first_kept(&self, blocks: usize, block_size: usize) -> usize {
         self.first_before(blocks.saturating_sub(1), block_size)
     }

@@ -1,4 +1,4 @@
-//! An engine over a model in which some layers have a sliding window and some have none: the blocks before a window are given back, and whatever is shared,
+//! An engine over a model in which some layers have a sliding window and some have none. The blocks before a window are given back. Whatever is shared,
 //! evicted, preempted, forked, saved and cut, each request gets the answer that it gets alone.
 
 use crate::driver;
@@ -14,7 +14,7 @@ use runner::Device;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-/// Windows in two of three layers, in three of four, and in every second one.
+/// Windows in two of three layers, and in every second one.
 const MODELS: [&str; 3] = ["gemma3-f32", "cohere2-f32", "gemma2-f32"];
 
 fn open_in(model: &str, change: impl Fn(&mut EngineOptions)) -> Engine {
