@@ -34,6 +34,7 @@ mod exchange;
 mod expert_linear;
 mod experts;
 mod gated_delta;
+mod few_quantized;
 mod gated_hopper;
 mod gated_linear;
 mod gated_norm;
