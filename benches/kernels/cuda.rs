@@ -12,7 +12,7 @@ use compute::batch::{Adjustment, Batch, BatchLimits, Sampling};
 use compute::cuda::{Chaining, Cuda, DeviceBatch, EventKind, KvCache, Matrix, Route, Tensor, Vector, device_count};
 use compute::ops;
 use compute::{
-    Activation, AddNorm, AttentionSpec, Backend, HostMatrix, HostVector, KvFormat, KvLayout, KvShape, NextNorm,
+    Activation, AddNorm, AttentionSpec, Device, HostMatrix, HostVector, KvFormat, KvLayout, KvShape, NextNorm,
     NormExtent, NormKind, NormOrder, NormWeights, Pairing, QkNormRope, QkNormWeights, RopeTable,
 };
 use formats::DType;

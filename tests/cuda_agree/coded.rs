@@ -7,7 +7,7 @@ use crate::scene::{
 };
 use compute::cuda::{Cuda, Matrix, Route, Tensor};
 use compute::ops;
-use compute::{Backend, HostMatrix};
+use compute::{Device, HostMatrix};
 use formats::{Coding, DType};
 use std::ops::Range;
 

@@ -7,7 +7,7 @@ use crate::scene::{
 };
 use compute::cpu::reference;
 use compute::cuda::{Cuda, Routes};
-use compute::{Activation, Backend, LayerInput, Rounding, Router, Scores, SharedExpert, ops};
+use compute::{Activation, Device, LayerInput, Rounding, Router, Scores, SharedExpert, ops};
 use formats::{Coding, DType};
 
 /// What `router` chooses.

@@ -4,7 +4,7 @@ use crate::inputs::codings;
 use crate::scene::{Random, filled, host_matrix, host_vector, numbers, on_device};
 use compute::cuda::{Chaining, Cuda, Matrix, Route, Vector};
 use compute::ops;
-use compute::{Activation, Backend, Rounding};
+use compute::{Activation, Device, Rounding};
 use formats::DType;
 
 const ACTIVATIONS: [Activation; 2] = [Activation::Silu, Activation::GeluTanh];

@@ -3,7 +3,7 @@
 use crate::column::Column;
 use compute::cpu::{Cpu, Isa};
 use compute::ops;
-use compute::{Backend, HostMatrix};
+use compute::{Device, HostMatrix};
 use formats::{Block, Codes, Coding, IQ4, Scaled, ScaledRow, scale_and_min};
 use half::{bf16, f16};
 
