@@ -191,7 +191,7 @@ fn a_layer_that_shared_memory_holds_has_the_bits_of_the_stream() {
         for coding in codings::all() {
             let mut random = Random(19);
             // For each kernel of the file; a last octet that is not full.
-            for [n, k] in [[1003, 3072], [1024, 1152], [2048, 1536], [4096, 768], [6000, 768], [3000, 2304]] {
+            for [n, k] in [[1003usize, 3072usize], [1024, 1152], [2048, 1536], [4096, 768], [6000, 768], [3000, 2304]] {
                 if !k.is_multiple_of(coding.group()) {
                     continue;
                 }
@@ -203,7 +203,8 @@ fn a_layer_that_shared_memory_holds_has_the_bits_of_the_stream() {
                     let mut run = |route| {
                         cuda.set_route(route);
                         let mut out = poisoned(cuda, m, n);
-                        let kernels = launched(cuda, |cuda| ops::linear(cuda, &mut out, &x, &weight, Some(&bias), 0..n));
+                        let kernels =
+                            launched(cuda, |cuda| ops::linear(cuda, &mut out, &x, &weight, Some(&bias), 0..n));
                         (kernels, bits(&cuda.read(&out).unwrap()))
                     };
                     let ((kernels, found), (_, wanted)) = (run(Route::Auto), run(Route::Stream));

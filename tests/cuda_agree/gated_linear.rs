@@ -241,7 +241,7 @@ fn a_gated_layer_of_quantized_weights_has_the_bits_of_the_ops_one_by_one() {
     on_device(|cuda, dtype| {
         let mut random = Random(5);
         for (sizes, tokens) in [
-            ([264, 512], &[1, 8, 16, 40, 300][..]),
+            ([264usize, 512usize], &[1, 8, 16, 40, 300][..]),
             ([1064, 1280], &[1, 2, 7, 8, 9, 33]),
             ([3072, 1024], &[1, 8, 12, 64, 200]),
             ([520, 4608], &[1, 3, 8, 9, 30, 129, 257]),

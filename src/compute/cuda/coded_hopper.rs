@@ -11,8 +11,8 @@ use super::hopper::CAPABILITY;
 use super::kernels::{Kernel, suffix};
 use super::params::params;
 use super::product::Results;
-use crate::Activation;
 use super::tensor_map::{BOX_COLUMNS, BoxedBytes, BoxedMatrix, TensorMap};
+use crate::Activation;
 use base::error::Result;
 
 params! {
