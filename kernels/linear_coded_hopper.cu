@@ -7,7 +7,8 @@
 //
 // A weight is `(code - zero) * scale` or `(code - zero) * scale + offset` in 16-bit arithmetic: `code - zero` is exact, scale and offset are
 // rounded to T, and the result is rounded once. A lane of a unit has eight numbers in sequence, a lane of a fragment four pairs that lie eight
-// apart: rows of x are therefore rearranged in shared memory, 32 numbers at a time, by warps that do nothing else.
+// apart: rows of x are therefore rearranged in shared memory, 32 numbers at a time, by warps that do nothing else. With more than 256 tokens that would
+// take the throughput of shared memory that the tensor cores need: x is rearranged once in global memory then.
 //
 // A warp of a gated layer has 8 gates and their ups, whose sums lie in the same lane.
 //
@@ -32,7 +33,52 @@ struct CodedHopperParams {
     int split;          // at most SPLIT_MAX
     int is_gated;
     int is_gelu_tanh;   // the activation of gated results, else SiLU
+    int is_arranged;    // rows of x are those of arrange_rows
 };
+
+template <class T>
+struct ArrangeRowsParams {
+    T* out;       // [m, k]
+    const T* x;   // [m, x_stride]
+    int m;        // tokens
+    int k;        // a multiple of 32
+    int x_stride;  // a multiple of 8
+    int is_crossed;
+};
+
+// Of 32 numbers of a row in four times eight, chunk i becomes the i-th pair of each. A pair of `is_crossed` codes is (0, 2), (1, 3), (4, 6) or (5, 7).
+__device__ inline void arrange(Eight (&x)[4], bool is_crossed) {
+#pragma unroll
+    for (int c = 0; c < 4; c++) {
+        const Eight v = x[c];
+        if (is_crossed) {
+            x[c] = Eight{{__byte_perm(v.pair[0], v.pair[1], 0x5410), __byte_perm(v.pair[0], v.pair[1], 0x7632),
+                          __byte_perm(v.pair[2], v.pair[3], 0x5410), __byte_perm(v.pair[2], v.pair[3], 0x7632)}};
+        }
+    }
+    const Eight v[4] = {x[0], x[1], x[2], x[3]};
+#pragma unroll
+    for (int c = 0; c < 4; c++) x[c] = Eight{{v[0].pair[c], v[1].pair[c], v[2].pair[c], v[3].pair[c]}};
+}
+
+// Grid [m * k / 32 / 256 rounded up], block [256]: 32 numbers a thread.
+template <class T>
+__device__ void arrange_rows(const ArrangeRowsParams<T>& p) {
+    launch_dependents();
+    grid_dependency_wait();
+    const int groups = p.k / 32;
+    const size_t i = size_t(blockIdx.x) * blockDim.x + threadIdx.x, row = i / groups;
+    if (row >= size_t(p.m)) return;
+    const size_t group = i % groups;
+    const T* from = p.x + row * p.x_stride + group * 32;
+    T* to = p.out + row * p.k + group * 32;
+    Eight x[4];
+#pragma unroll
+    for (int c = 0; c < 4; c++) x[c] = load_eight(from + c * 8);
+    arrange(x, p.is_crossed);
+#pragma unroll
+    for (int c = 0; c < 4; c++) store_eight(to + c * 8, x[c]);
+}
 
 constexpr int STAGES_MAX = 16, SPLIT_MAX = 8;
 constexpr int HELPERS = 3;  // warps that rearrange x; with the one that copies they are a warpgroup
@@ -122,10 +168,9 @@ __device__ void linear_coded_hopper(const CodedHopperParams<T>& p) {
         __syncwarp();
         if (split > 1) cluster_wait();
     } else if (warp > consumers) {
-        // Of 32 numbers of a row in 4 chunks of 16 bytes, chunk i becomes the i-th pair of each.
         int slot = 0;
         uint32_t parity = 0;
-        for (int step = 0; step < all_steps; step++) {
+        for (int step = 0; step < (p.is_arranged ? 0 : all_steps); step++) {
             barrier_wait(x_full + 8 * slot, parity);
             uint8_t* at = shared + BARRIER_BYTES + slot * stage_bytes + codes_bytes;
 #pragma unroll 2
@@ -137,14 +182,10 @@ __device__ void linear_coded_hopper(const CodedHopperParams<T>& p) {
                 for (int c = 0; c < 4; c++) {
                     to[c] = reinterpret_cast<uint4*>(at + group / 2 * (TOKENS * 128) + row * 128 + ((group % 2 * 4 + c) ^ row % 8) * 16);
                     x[c] = *reinterpret_cast<const Eight*>(to[c]);
-                    if (Codes::CROSSED) {
-                        const Eight v = x[c];
-                        x[c] = Eight{{__byte_perm(v.pair[0], v.pair[1], 0x5410), __byte_perm(v.pair[0], v.pair[1], 0x7632),
-                                      __byte_perm(v.pair[2], v.pair[3], 0x5410), __byte_perm(v.pair[2], v.pair[3], 0x7632)}};
-                    }
                 }
+                arrange(x, Codes::CROSSED);
 #pragma unroll
-                for (int c = 0; c < 4; c++) *to[c] = make_uint4(x[0].pair[c], x[1].pair[c], x[2].pair[c], x[3].pair[c]);
+                for (int c = 0; c < 4; c++) *to[c] = make_uint4(x[c].pair[0], x[c].pair[1], x[c].pair[2], x[c].pair[3]);
             }
             fence_async_shared();
             __syncwarp();
@@ -159,6 +200,8 @@ __device__ void linear_coded_hopper(const CodedHopperParams<T>& p) {
         const uint8_t* codes_of_warp = shared + BARRIER_BYTES + warp * (p.is_gated ? 1 : 2) * (UNITS * UNIT);
         const int second_octet = (p.is_gated ? consumers : 1) * (UNITS * UNIT);
         const int header_of_lane = Codes::BYTES + lane / 4 * HEADER_BYTES;
+        // From the barrier of codes to that of x.
+        const uint32_t to_x = (p.is_arranged ? x_full : x_ready) - full;
         uint32_t full_of_warp = full;
         asm volatile("" : "+r"(full_of_warp));
         int slot = 0, last = -1;
@@ -194,7 +237,7 @@ __device__ void linear_coded_hopper(const CodedHopperParams<T>& p) {
                             for (int j = 0; j < 4; j++) w[i + j / 2][j % 2 * 2 + octet] = header[octet].weights(pairs[j], half);
                         }
                     }
-                    if (first == 0) barrier_wait(full_of_warp + (x_ready - full) + 8 * slot, parity);
+                    if (first == 0) barrier_wait(full_of_warp + to_x + 8 * slot, parity);
                     warpgroup_fence();
 #pragma unroll
                     for (int i = 0; i < GROUP; i++) warpgroup_mma<T, TOKENS>(sum, w[i], b + (first + i) / 4 * (TOKENS * 8) + (first + i) % 4 * 2);
@@ -309,6 +352,9 @@ __device__ void linear_coded_hopper(const CodedHopperParams<T>& p) {
 #define KERNELS(name, codes, header, bytes)     \
     VARIANTS(name, codes, header, bytes, bf16)  \
     VARIANTS(name, codes, header, bytes, f16)
+
+extern "C" __global__ void __launch_bounds__(256) nvllm_k_arrange_rows_bf16(const __grid_constant__ ArrangeRowsParams<bf16> p) { arrange_rows<bf16>(p); }
+extern "C" __global__ void __launch_bounds__(256) nvllm_k_arrange_rows_f16(const __grid_constant__ ArrangeRowsParams<f16> p) { arrange_rows<f16>(p); }
 
 KERNELS(four_halves, FourScaled, HALVES, 4)
 KERNELS(four_k_blocks, FourScaled, K_BLOCKS, 8)

@@ -46,19 +46,21 @@ __device__ inline void copy_octet(uint32_t to, const void* from, uint32_t bytes,
 }
 
 // A thread block has OCTETS times 8 columns of weights; of gated results, the second half are the ups of the first half. STEPS: units of k of each
-// warp, at most. EARLY: those of them that become fragments before the wait.
+// warp, at most. A tile is two octets of a unit; EARLY: how many of a warp's become fragments before the wait. Two thread blocks share the registers of a
+// multiprocessor.
 //
 // Grid [at least the thread blocks that have columns], block [32 * warps],
 // shared [BARRIER_BYTES + OCTETS * units of a row * unit + warps * m * (8 OCTETS + 2) * 4 bytes].
-template <class T, class Codes, int OCTETS, int STEPS, int EARLY>
+template <class T, class Codes, int HEADER, int HEADER_BYTES, int OCTETS, int STEPS, int EARLY>
 __device__ void linear_few_quantized(const FewQuantizedParams<T>& p) {
     constexpr int PAIRS = (OCTETS + 1) / 2, PART = OCTETS * 8 + 2;
     extern __shared__ __align__(128) uint8_t shared[];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
-    const int unit_bytes = Codes::BYTES + 8 * p.weight.header_bytes, units = p.weight.units_of_row, octet_bytes = units * unit_bytes;
+    constexpr int UNIT = Codes::BYTES + 8 * HEADER_BYTES;
+    const int units = p.weight.units_of_row, octet_bytes = units * UNIT;
     const int of_block = p.is_gated ? OCTETS / 2 : OCTETS, octets = (p.n + 7) / 8, first = blockIdx.x * of_block;
     const uint32_t full = shared_address(shared);
-    uint8_t* weights = shared + BARRIER_BYTES;                                   // [OCTETS, units, unit_bytes]
+    uint8_t* weights = shared + BARRIER_BYTES;                                   // [OCTETS, units, UNIT]
     float* parts = reinterpret_cast<float*>(weights + OCTETS * octet_bytes);  // [warps, m, PART]
     launch_dependents();
     // One of those that only keep a multiprocessor.
@@ -90,16 +92,17 @@ __device__ void linear_few_quantized(const FewQuantizedParams<T>& p) {
             to[0] = to[1] = Eight{};
             return;
         }
-        const uint8_t* at = weights + octet * octet_bytes + unit * unit_bytes;
-        const float4 scales = scales_of_column(p.weight, at + Codes::BYTES + lane / 4 * p.weight.header_bytes);
+        const uint8_t* at = weights + octet * octet_bytes + unit * UNIT;
+        const uint32_t* header = reinterpret_cast<const uint32_t*>(at + Codes::BYTES + lane / 4 * HEADER_BYTES);
+        const float4 scales = scales_of_words<HEADER>(p.weight.zero, header[0], header[HEADER_BYTES / 4 - 1]);
         const typename Codes::Lane codes = Codes::load(at, lane);
         to[0] = Codes::template numbers<T>(p.weight, codes, scales, lane, 0);
         to[1] = Codes::template numbers<T>(p.weight, codes, scales, lane, 1);
     };
-    Eight early[EARLY][PAIRS][2][2];
+    Eight early[EARLY][2][2];
     barrier_wait(full, 0);
 #pragma unroll
-    for (int i = 0; i < EARLY * PAIRS * 2; i++) load_unit(early[i / 2 / PAIRS][i / 2 % PAIRS][i % 2], octet_of(i / 2 % PAIRS, i % 2), i / 2 / PAIRS);
+    for (int i = 0; i < EARLY * 2; i++) load_unit(early[i / 2][i % 2], octet_of(i / 2 % PAIRS, i % 2), i / 2 / PAIRS);
     grid_dependency_wait();
     const int token = lane / 4;
     Eight x[STEPS][2];
@@ -110,23 +113,21 @@ __device__ void linear_few_quantized(const FewQuantizedParams<T>& p) {
     }
     float sum[PAIRS][4] = {};
 #pragma unroll
-    for (int step = 0; step < STEPS; step++) {
+    for (int i = 0; i < STEPS * PAIRS; i++) {
+        const int step = i / PAIRS, t = i % PAIRS;
+        Eight late[2][2];
+        if (i >= EARLY) {
 #pragma unroll
-        for (int t = 0; t < PAIRS; t++) {
-            Eight late[2][2];
-            if (step >= EARLY) {
+            for (int side = 0; side < 2; side++) load_unit(late[side], octet_of(t, side), step);
+        }
+        const auto& rows = i < EARLY ? early[i < EARLY ? i : 0] : late;
 #pragma unroll
-                for (int side = 0; side < 2; side++) load_unit(late[side], octet_of(t, side), step);
-            }
-            const auto& rows = step < EARLY ? early[step < EARLY ? step : 0][t] : late;
-#pragma unroll
-            for (int half = 0; half < 2; half++) {
-                const Eight &a = rows[0][half], &b = rows[1][half], &numbers = x[step][half];
-                const uint32_t low[4] = {a.pair[0], b.pair[0], a.pair[1], b.pair[1]};
-                const uint32_t high[4] = {a.pair[2], b.pair[2], a.pair[3], b.pair[3]};
-                mma<T>(sum[t], low, numbers.pair[0], numbers.pair[1]);
-                mma<T>(sum[t], high, numbers.pair[2], numbers.pair[3]);
-            }
+        for (int half = 0; half < 2; half++) {
+            const Eight &a = rows[0][half], &b = rows[1][half], &numbers = x[step][half];
+            const uint32_t low[4] = {a.pair[0], b.pair[0], a.pair[1], b.pair[1]};
+            const uint32_t high[4] = {a.pair[2], b.pair[2], a.pair[3], b.pair[3]};
+            mma<T>(sum[t], low, numbers.pair[0], numbers.pair[1]);
+            mma<T>(sum[t], high, numbers.pair[2], numbers.pair[3]);
         }
     }
 
@@ -167,24 +168,29 @@ __device__ void linear_few_quantized(const FewQuantizedParams<T>& p) {
     }
 }
 
-#define KERNEL(name, codes, octets, steps, early, dtype)                                                                    \
-    extern "C" __global__ void __launch_bounds__(octets == 1 ? 512 : 256, 2)                                                \
+#define KERNEL(name, codes, header, bytes, octets, steps, early, dtype)                                                              \
+    extern "C" __global__ void __launch_bounds__(512, 2)                                                                             \
         nvllm_k_linear_few_quantized_##name##_o##octets##_s##steps##_##dtype(const __grid_constant__ FewQuantizedParams<dtype> p) { \
-        linear_few_quantized<dtype, codes, octets, steps, early>(p);                                                        \
+        linear_few_quantized<dtype, codes, header, bytes, octets, steps, early>(p);                                                  \
     }
-#define VARIANTS(name, codes, dtype)      \
-    KERNEL(name, codes, 1, 4, 2, dtype)   \
-    KERNEL(name, codes, 2, 4, 3, dtype)   \
-    KERNEL(name, codes, 4, 2, 2, dtype)   \
-    KERNEL(name, codes, 4, 4, 1, dtype)   \
-    KERNEL(name, codes, 6, 2, 1, dtype)
-#define KERNELS(name, codes)       \
-    VARIANTS(name, codes, bf16)    \
-    VARIANTS(name, codes, f16)
+#define VARIANTS(name, codes, header, bytes, dtype)      \
+    KERNEL(name, codes, header, bytes, 1, 4, 2, dtype)   \
+    KERNEL(name, codes, header, bytes, 2, 2, 1, dtype)   \
+    KERNEL(name, codes, header, bytes, 4, 1, 2, dtype)   \
+    KERNEL(name, codes, header, bytes, 4, 2, 2, dtype)   \
+    KERNEL(name, codes, header, bytes, 6, 1, 2, dtype)
+#define KERNELS(name, codes, header, bytes)      \
+    VARIANTS(name, codes, header, bytes, bf16)   \
+    VARIANTS(name, codes, header, bytes, f16)
 
-KERNELS(four, FourBits)
-KERNELS(table, TableBits)
-KERNELS(five, FiveBits)
-KERNELS(six, SixBits)
-KERNELS(eight, EightBits)
-KERNELS(float8, Float8)
+KERNELS(four_halves, FourBits, HALVES, 4)
+KERNELS(four_k_blocks, FourBits, K_BLOCKS, 8)
+KERNELS(four_words_f16, FourBits, WORDS_F16, 4)
+KERNELS(four_words_bf16, FourBits, WORDS_BF16, 4)
+KERNELS(five_k_blocks, FiveBits, K_BLOCKS, 8)
+KERNELS(six_sixteenths, SixBits, SIXTEENTHS, 8)
+KERNELS(eight_halves, EightBits, HALVES, 4)
+KERNELS(eight_words_f16, EightBits, WORDS_F16, 4)
+KERNELS(eight_words_bf16, EightBits, WORDS_BF16, 4)
+KERNELS(float8_words_bf16, Float8, WORDS_BF16, 4)
+KERNELS(float8_floats, Float8, FLOATS, 8)

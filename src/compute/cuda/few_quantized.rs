@@ -1,10 +1,9 @@
 //! The launch of `kernels/linear_few_quantized.cu`: layers of quantized weights for up to 8 tokens that the shared memory of all multiprocessors
 //! holds, on compute capability 9.0.
 //!
-//! Thread blocks share multiprocessors as those of `linear_few.rs` do. Invariant: the results of a row have the bits of `linear_coded.cu`, as those of
-//! plain weights have the bits of `linear_stream.cu`.
+//! Thread blocks share multiprocessors as those of `linear_few.rs` do. Invariant: how k is cut depends on k alone, and so do the results of a row.
 
-use super::coded::{COLUMNS, CodedWeights, Form, Kind};
+use super::coded::{COLUMNS, CodedWeights, Form};
 use super::coded_linear::CodedProduct;
 use super::device::Device;
 use super::driver::Address;
@@ -45,16 +44,13 @@ const fn variant(octets: usize, steps: usize) -> Variant {
     Variant { octets, steps }
 }
 /// The first that fits is the best.
-const VARIANTS: [Variant; 5] = [variant(1, 4), variant(2, 4), variant(4, 2), variant(4, 4), variant(6, 2)];
+const VARIANTS: [Variant; 5] = [variant(1, 4), variant(2, 2), variant(4, 1), variant(4, 2), variant(6, 1)];
+/// Warps among which k is cut.
+const WARPS: usize = 16;
 
 impl Variant {
-    /// Warps among which `units` of k are cut: as many as in the kernels of `linear_stream.cu` for 8 columns, and for 16.
-    fn warps(self, units: usize) -> usize {
-        units.clamp(1, if self.octets == 1 { 16 } else { 8 })
-    }
-
     fn shared_bytes(self, m: usize, units: usize, unit_bytes: usize) -> usize {
-        let parts = self.warps(units) * m * (self.octets * COLUMNS + 2) * size_of::<f32>();
+        let parts = WARPS * m * (self.octets * COLUMNS + 2) * size_of::<f32>();
         BARRIER_BYTES + self.octets * units * unit_bytes + parts
     }
 }
@@ -67,9 +63,8 @@ struct Layer {
     unit_bytes: usize,
 }
 
-/// Which kernel computes a layer, if one does. `k`: as [`Room::of_block`] takes it. `streamed_columns`: of a tile of the kernel of `linear_stream.cu` that would
-/// compute a layer of plain weights.
-fn plan(room: Room, layer: Layer, k: usize, is_gated: bool, streamed_columns: usize) -> Option<usize> {
+/// Which kernel computes a layer, if one does. `k`: as [`Room::of_block`] takes it.
+fn plan(room: Room, layer: Layer, k: usize, is_gated: bool) -> Option<usize> {
     let Layer { n, units, unit_bytes } = layer;
     if is_gated && !n.is_multiple_of(2 * COLUMNS) {
         return None;
@@ -78,15 +73,14 @@ fn plan(room: Room, layer: Layer, k: usize, is_gated: bool, streamed_columns: us
         let octets = n.div_ceil(COLUMNS);
         (!is_gated || variant.octets.is_multiple_of(2))
             && octets.div_ceil(variant.octets) <= room.processors
-            && units.div_ceil(variant.warps(units)) <= variant.steps
+            && units.div_ceil(WARPS) <= variant.steps
             // One answer for all numbers of tokens.
             && variant.shared_bytes(TOKENS, units, unit_bytes) <= room.of_block(n, k)
     };
-    let index = VARIANTS.iter().position(fits)?;
-    ((VARIANTS[index].octets == 1) == (streamed_columns == COLUMNS)).then_some(index)
+    VARIANTS.iter().position(fits)
 }
 
-/// The kernels, for each kind of codes.
+/// The kernels, for each form.
 pub struct FewQuantized {
     kernels: Vec<[Kernel; VARIANTS.len()]>,
     room: Room,
@@ -101,10 +95,9 @@ impl FewQuantized {
         }
         let module = device.module("linear_few_quantized")?;
         let mut kernels = Vec::new();
-        for kind in Kind::ALL {
+        for form in Form::NAMES {
             let load = |Variant { octets, steps }| {
-                let (kind, dtype) = (kind.name(), suffix(device.dtype));
-                let name = format!("linear_few_quantized_{kind}_o{octets}_s{steps}_{dtype}");
+                let name = format!("linear_few_quantized_{form}_o{octets}_s{steps}_{}", suffix(device.dtype));
                 let kernel = Kernel::new(&module, &name)?;
                 kernel.allow_shared(facts.shared_bytes / 2)?;
                 Ok(kernel)
@@ -116,14 +109,8 @@ impl FewQuantized {
         Ok(Some(FewQuantized { kernels, room }))
     }
 
-    /// Launches a product of at most 8 tokens. `streamed_columns` as in [`plan`]. Returns false if no kernel fits.
-    pub fn run(
-        &self,
-        device: &Device,
-        coded: &CodedProduct,
-        results: Results,
-        streamed_columns: usize,
-    ) -> Result<bool> {
+    /// Launches a product of at most 8 tokens. Returns false if no kernel fits.
+    pub fn run(&self, device: &Device, coded: &CodedProduct, results: Results) -> Result<bool> {
         let (CodedProduct { form, weights, skip, .. }, params) = (coded, &coded.product.params);
         let (n, units, is_gated) =
             (params.n as usize, weights.units_of_row.unsigned_abs() as usize, results != Results::Sums);
@@ -131,38 +118,25 @@ impl FewQuantized {
             return Ok(false);
         }
         let layer = Layer { n, units, unit_bytes: form.unit_bytes() };
-        let Some(index) = plan(self.room, layer, params.k as usize, is_gated, streamed_columns) else {
+        let (Some(index), Some(form)) = (plan(self.room, layer, params.k as usize, is_gated), form.index()) else {
             return Ok(false);
         };
-        self.launch(device, coded, results, index, (form, layer))
-    }
-
-    fn launch(
-        &self,
-        device: &Device,
-        coded: &CodedProduct,
-        results: Results,
-        index: usize,
-        (form, layer): (&Form, Layer),
-    ) -> Result<bool> {
-        let params = &coded.product.params;
         let few = FewQuantizedParams {
             out: params.out,
             x: params.x,
             bias: params.bias,
-            weight: coded.weights,
+            weight: *weights,
             m: params.m,
             n: results.columns(params.n),
             k: params.k,
             out_stride: params.out_stride,
             x_stride: params.x_stride,
-            is_gated: i32::from(results != Results::Sums),
+            is_gated: i32::from(is_gated),
             is_gelu_tanh: i32::from(results == Results::Gated(Activation::GeluTanh)),
         };
-        let threads = 32 * VARIANTS[index].warps(layer.units);
         let shared_bytes = self.room.of_block(layer.n, params.k as usize);
-        let kernel = &self.kernels[form.kind as usize][index];
-        kernel.launch(device.chaining, [self.room.processors, 1, 1], threads, shared_bytes, &few)?;
+        let kernel = &self.kernels[form][index];
+        kernel.launch(device.chaining, [self.room.processors, 1, 1], 32 * WARPS, shared_bytes, &few)?;
         Ok(true)
     }
 }
@@ -173,39 +147,26 @@ mod tests {
 
     const H200: Room = Room { processors: 132, shared_bytes: 233_472 };
 
-    fn planned(n: usize, k: usize, unit_bytes: usize, is_gated: bool, streamed_columns: usize) -> Option<Variant> {
+    fn planned(n: usize, k: usize, unit_bytes: usize, is_gated: bool) -> Option<Variant> {
         let layer = Layer { n, units: k.div_ceil(64), unit_bytes };
-        plan(H200, layer, k, is_gated, streamed_columns).map(|index| VARIANTS[index])
+        plan(H200, layer, k, is_gated).map(|index| VARIANTS[index])
     }
 
     #[test]
     fn the_layers_of_a_small_model_are_held_whole() {
         // Four bits with K blocks, six bits, eight bits.
         for unit_bytes in [320, 448, 544] {
-            assert_eq!(planned(4096, 1024, unit_bytes, false, 16), Some(variant(4, 2)));
-            assert_eq!(planned(1024, 2048, unit_bytes, false, 8), Some(variant(1, 4)));
-            assert_eq!(planned(6144, 1024, unit_bytes, true, 16), Some(variant(6, 2)));
-            assert_eq!(planned(1024, 3072, unit_bytes, false, 8), Some(variant(1, 4)));
+            assert_eq!(planned(4096, 1024, unit_bytes, false), Some(variant(4, 1)));
+            assert_eq!(planned(1024, 2048, unit_bytes, false), Some(variant(1, 4)));
+            assert_eq!(planned(6144, 1024, unit_bytes, true), Some(variant(6, 1)));
+            assert_eq!(planned(1024, 3072, unit_bytes, false), Some(variant(1, 4)));
         }
     }
 
     #[test]
     fn what_does_not_fit_is_left_to_other_kernels() {
-        assert_eq!(planned(24_576, 4096, 320, true, 16), None, "rows of weights");
-        assert_eq!(planned(4096, 4096, 544, false, 16), None, "steps");
-        assert_eq!(planned(1024, 1024, 320, true, 8), None, "the sums of these bits are cut among 16 warps");
-        assert_eq!(planned(6152, 1024, 320, true, 16), None, "an octet of gates and ups");
-    }
-
-    #[test]
-    fn gated_layers_are_cut_as_their_sums() {
-        for width in (8..6000).step_by(8) {
-            for k in [64, 512, 1024, 2048, 4096] {
-                let warps = |is_gated| {
-                    planned(2 * width, k, 320, is_gated, if width <= 528 { 8 } else { 16 }).map(|v| v.warps(k / 64))
-                };
-                assert!(warps(true).is_none_or(|of_gated| warps(false).is_none_or(|of_sums| of_sums == of_gated)));
-            }
-        }
+        assert_eq!(planned(24_576, 4096, 320, true), None, "rows of weights");
+        assert_eq!(planned(4096, 4096, 544, false), None, "steps");
+        assert_eq!(planned(6152, 1024, 320, true), None, "an octet of gates and ups");
     }
 }

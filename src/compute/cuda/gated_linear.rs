@@ -33,7 +33,8 @@ pub fn run(
         ..LinearParams::of(out, x)
     };
     let Some(at) = weight.plain() else {
-        return kernels.coded_gated(device, &params, weight, activation);
+        let (_, factors) = x.storage.undivided();
+        return kernels.coded_gated(device, &params, weight, activation, factors);
     };
     let params = LinearParams { weight: at, ..params };
     if device.rounding == Rounding::BatchInvariant {
