@@ -16,7 +16,7 @@ use std::sync::Mutex;
 /// Compute capabilities that get machine code. One of them gets PTX too, for the devices between and after them.
 const ARCHS: &str = "80,86,89,90,100,120";
 /// The files that only a device of compute capability 9.0 loads.
-const HOPPER: [&str; 12] = [
+const HOPPER: [&str; 11] = [
     "attention_few_units",
     "attention_hopper",
     "attention_units",
@@ -25,7 +25,6 @@ const HOPPER: [&str; 12] = [
     "linear_few",
     "linear_few_quantized",
     "linear_hopper",
-    "linear_hopper_quantized",
     "linear_hopper_tall",
     "linear_hopper_wide",
     "sample_once",

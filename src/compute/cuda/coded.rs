@@ -136,7 +136,7 @@ impl Form {
         Some(Form { kind, header, header_bytes, zero, table })
     }
 
-    /// The forms that the kernels of `linear_scaled.cu`, `linear_coded_hopper.cu`, `linear_few_quantized.cu` and `linear_hopper_quantized.cu` have.
+    /// The forms that the kernels of `linear_scaled.cu`, `linear_coded_hopper.cu` and `linear_few_quantized.cu` have.
     pub const NAMES: [&str; 11] = [
         "four_halves",
         "four_k_blocks",

@@ -33,8 +33,7 @@ pub fn run(
         ..LinearParams::of(out, x)
     };
     let Some(at) = weight.plain() else {
-        let (_, factors) = x.storage.undivided();
-        return kernels.coded_gated(device, &params, weight, activation, factors);
+        return kernels.coded_gated(device, &params, weight, activation);
     };
     let params = LinearParams { weight: at, ..params };
     if device.rounding == Rounding::BatchInvariant {

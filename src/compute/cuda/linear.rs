@@ -8,12 +8,12 @@ use super::device::Device;
 use super::driver::Address;
 use super::few_quantized::FewQuantized;
 use super::gated_hopper::GatedHopper;
-use super::hopper::{Added, Hopper};
+use super::hopper::Hopper;
 use super::kernels::{Chaining, Kernel, suffix};
 use super::late_blas::LateBlas;
 use super::linear_few::{LinearFew, Plan};
 use super::linear_stream::{DEPTH, LinearStream};
-use super::matrix::{Bound, Matrix, Rows, Vector};
+use super::matrix::{Matrix, Rows, Vector};
 use super::product::{LinearParams, Product, Results};
 use super::scaled_linear;
 use super::storage::{RowFactors, Tensor};
@@ -173,8 +173,9 @@ impl Kernels {
             match rows {
                 Rows::Plain(weight) => self.plain(device, product.with_weight(weight), factors)?,
                 Rows::Coded { form, weights, skip } => {
+                    assert!(factors.is_none(), "weights in codes do not divide rows");
                     let scratch = weight.scratch(device.dtype);
-                    self.coded(device, &CodedProduct { product, form, weights, skip }, scratch, factors)?;
+                    self.coded(device, &CodedProduct { product, form, weights, skip }, scratch)?;
                 }
             }
         }
@@ -305,29 +306,16 @@ impl Kernels {
     }
 
     /// Launches a layer of weights in codes by one kernel that reads them once, unless a route is set. `false`: nothing was launched. `scratch`: an address,
-    /// and its bytes. `factors`: of the rows of x.
+    /// and its bytes.
     fn one_launch(
         &self,
         device: &Device,
         coded: &CodedProduct,
         results: Results,
         scratch: (Address, usize),
-        factors: Option<RowFactors>,
     ) -> Result<bool> {
         let m = coded.product.params.m as usize;
         if self.route(device) != Route::Auto {
-            return Ok(false);
-        }
-        if let Some(hopper) = &self.hopper
-            && hopper.run_quantized(device, coded, results, factors)?
-        {
-            return Ok(true);
-        }
-        assert!(
-            factors.is_none() || results != Results::Sums,
-            "rows are left undivided for `linear_hopper_quantized.cu` alone"
-        );
-        if factors.is_some() {
             return Ok(false);
         }
         if m > FEW_TOKENS
@@ -355,7 +343,6 @@ impl Kernels {
         params: &LinearParams,
         weight: &Matrix,
         activation: Activation,
-        factors: Option<RowFactors>,
     ) -> Result<bool> {
         let mut runs = weight.runs(0..weight.rows(), device.dtype);
         let (Some((_, Rows::Coded { form, weights, skip })), None) = (runs.next(), runs.next()) else {
@@ -364,53 +351,17 @@ impl Kernels {
         let (address, rows) = weight.scratch(device.dtype);
         let coded = CodedProduct { product: Product { params: *params, bias: None }, form, weights, skip };
         let scratch = (address, rows * weight.cols() * device.dtype.bytes());
-        self.one_launch(device, &coded, Results::Gated(activation), scratch, factors)
-    }
-
-    /// Launches a layer of weights that are all in codes of one form, and adds what it gives to the residual stream: [`Hopper::run_added`].
-    pub(super) fn coded_added(
-        &self,
-        device: &Device,
-        params: &LinearParams,
-        weight: &Matrix,
-        added: Added,
-    ) -> Result<Option<RowFactors>> {
-        let mut runs = weight.runs(0..weight.rows(), device.dtype);
-        let (Some(hopper), Some((_, Rows::Coded { form, weights, skip })), None) =
-            (self.hopper.as_ref().filter(|_| self.route(device) == Route::Auto), runs.next(), runs.next())
-        else {
-            return Ok(None);
-        };
-        let coded = CodedProduct { product: Product { params: *params, bias: None }, form, weights, skip };
-        hopper.run_quantized_added(device, &coded, added)
-    }
-
-    /// Whether `m` rows that are not divided yet are divided by the kernels of `product`.
-    pub(super) fn divides_rows(&self, device: &Device, m: i32, product: &Bound) -> bool {
-        match product {
-            Bound::Plain([n, k]) => self
-                .hopper(device, &LinearParams { m, n: *n as i32, k: *k as i32, ..LinearParams::default() })
-                .is_some(),
-            Bound::Quantized(runs, k) => self.hopper.as_ref().is_some_and(|hopper| {
-                self.route(device) == Route::Auto && runs.iter().all(|&n| hopper.holds([m as usize, n, *k]))
-            }),
-        }
+        self.one_launch(device, &coded, Results::Gated(activation), scratch)
     }
 
     /// A product with weights in codes: from the codes for few tokens; else slice by slice with the numbers that they stand for, which lie in
     /// `scratch`: its address, and how many rows it holds. Unless a route is set, up to 16 tokens take `linear_scaled.cu`, and on compute
     /// capability 9.0 from 9 to 256 tokens take `linear_coded_hopper.cu`.
-    fn coded(
-        &mut self,
-        device: &Device,
-        coded: &CodedProduct,
-        scratch: (Address, usize),
-        factors: Option<RowFactors>,
-    ) -> Result<()> {
+    fn coded(&mut self, device: &Device, coded: &CodedProduct, scratch: (Address, usize)) -> Result<()> {
         let params = coded.product.params;
         let [m, n, k] = [params.m, params.n, params.k].map(|size| size as usize);
         let (address, rows) = scratch;
-        if self.one_launch(device, coded, Results::Sums, (address, rows * k * device.dtype.bytes()), factors)? {
+        if self.one_launch(device, coded, Results::Sums, (address, rows * k * device.dtype.bytes()))? {
             return Ok(());
         }
         let from_codes = match self.route(device) {
