@@ -167,7 +167,7 @@ all_mutants() {
     mutant attention_not_gated src/model/attention.rs golden \
         'ops::sigmoid_mul(backend, attended, gate);' 'let _ = (&attended, &gate);'
     mutant bias_dropped src/model/linear.rs golden \
-        'self.bias.as_ref(), 0..outputs' 'None, 0..outputs'
+        'LayerInput::new(x, &self.weight, self.bias.as_ref())' 'LayerInput::new(x, &self.weight, None)'
     mutant norms_swapped src/model/layer.rs golden \
         'Some(sublayer) => (sublayer.norms.before()' 'Some(_) => (self.norm()'
     mutant branches_side_by_side_in_turn src/model/layer.rs golden \
@@ -215,9 +215,13 @@ all_mutants() {
     mutant sigmoid_of_the_negative src/compute/cpu/sigmoid_mul.rs ops_agree \
         'exp(lanes, minus)' 'exp(lanes, gate)'
     mutant gates_without_bias src/compute/unfused.rs ops_agree \
-        'x, weight, bias, 0..' 'x, weight, None, 0..'
+        'backend.linear(gate_up, layer,' 'backend.linear(gate_up, LayerInput { bias: None, ..layer },'
     mutant sums_with_the_stream_without_bias src/compute/unfused.rs ops_agree \
-        'layer.bias, 0..' 'None, 0..'
+        'backend.linear(delta, layer,' 'backend.linear(delta, LayerInput { bias: None, ..layer },'
+    mutant adapters_behind_the_activation src/compute/unfused.rs ops_agree \
+        'backend.linear(gate_up, layer,' 'backend.linear(gate_up, LayerInput { adapter: None, ..layer },'
+    mutant adapters_not_scaled src/compute/cpu/adapter.rs ops_agree \
+        'adapter.scale * factor' 'factor'
     mutant softcap_not_divided src/compute/cpu/scale_logits.rs ops_agree \
         'lanes.div(lanes.mul(v, scale), cap)' 'lanes.mul(v, scale)'
     mutant gqa_group_interleaved src/compute/cpu/attention/tile.rs golden \

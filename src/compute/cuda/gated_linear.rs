@@ -6,7 +6,7 @@ use super::linear;
 use super::matrix::{Matrix, Vector};
 use super::product::{LinearParams, Results};
 use super::storage::Tensor;
-use crate::{Activation, Rounding};
+use crate::{Activation, LayerInput, Rounding};
 use base::error::Result;
 
 /// Gates that lie side by side in a tile.
@@ -21,12 +21,11 @@ pub fn run(
     device: &Device,
     kernels: &linear::Kernels,
     out: &mut Tensor,
-    x: &Tensor,
-    weight: &Matrix,
-    bias: Option<&Vector>,
+    layer: LayerInput<Tensor, Matrix, Vector>,
     activation: Activation,
 ) -> Result<bool> {
-    let Some(at) = weight.plain() else { return Ok(false) };
+    let LayerInput { x, weight, bias, adapter } = layer;
+    let Some(at) = weight.plain().filter(|_| adapter.is_none()) else { return Ok(false) };
     let params = LinearParams {
         weight: at,
         bias: bias.map_or(0, |bias| bias.wide.address()),
