@@ -25,6 +25,7 @@ mod state_slots;
 mod windows;
 
 use super::options::PrefixCache;
+use super::prompt::Content;
 use super::sequence::WindowBlocks;
 use base::TokenId;
 use base::error::{self, filled, room};
@@ -32,7 +33,7 @@ use compute::Windowed;
 use compute::batch::{BlockId, NO_STATE, StateSlot};
 use state_slots::StateSlots;
 use std::cmp::Reverse;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 pub use windows::WindowEntries;
 
 /// Stands for "no block" in the links, so that a link takes four bytes.
@@ -48,6 +49,8 @@ pub enum PrefixId {
     },
     /// A cached prefix, by its number.
     Cached(u64),
+    /// A prefix and the embeddings in the block behind it, by a hash of both.
+    Embedded(u64),
 }
 
 /// What [`BlockManager::try_allocate`] found.
@@ -269,16 +272,19 @@ impl BlockManager {
     ///
     /// The last token is never shared, because it has to be computed for the token after it to be known. Changes nothing
     /// while too few blocks are free. That is ordinary: the sequence keeps waiting.
-    pub fn try_allocate(
+    pub fn try_allocate<'a>(
         &mut self,
         empty: PrefixId,
-        tokens: &[TokenId],
+        content: impl Into<Content<'a>>,
         spare: usize,
         table: &mut Vec<BlockId>,
         window: &mut WindowBlocks,
     ) -> Result<SharedPrefix, Lacking> {
         debug_assert!(table.is_empty(), "the sequence holds blocks already");
-        let found = self.find_prefix(empty, &tokens[..tokens.len().saturating_sub(1)], table);
+        let content = content.into();
+        let tokens = content.tokens;
+        let computed = Content { tokens: &tokens[..tokens.len().saturating_sub(1)], ..content };
+        let found = self.find_prefix(empty, computed, table);
         let shared = self.resumable(empty, found, table, |blocks| self.first_in_window(blocks));
         window.find(table, self);
         self.complete(tokens.len(), spare, table, window)?;
@@ -294,10 +300,11 @@ impl BlockManager {
     }
 
     /// Adds the blocks of the longest cached prefix of `tokens` to the empty `table`, without holding them.
-    pub fn find_prefix(&self, empty: PrefixId, tokens: &[TokenId], table: &mut Vec<BlockId>) -> SharedPrefix {
+    pub fn find_prefix(&self, empty: PrefixId, content: Content, table: &mut Vec<BlockId>) -> SharedPrefix {
         let mut shared = SharedPrefix { blocks: 0, prefix: empty, state: NO_STATE };
-        for content in tokens.chunks_exact(self.block_size) {
-            let Some((block, prefix)) = self.find(shared.prefix, content) else { break };
+        for tokens in content.tokens.chunks_exact(self.block_size) {
+            let parent = self.continued(shared.prefix, content, shared.blocks);
+            let Some((block, prefix)) = self.find(parent, tokens) else { break };
             table.push(block);
             let state = self.blocks[block as usize].checkpoint;
             shared = SharedPrefix { blocks: shared.blocks + 1, prefix, state };
@@ -305,10 +312,23 @@ impl BlockManager {
         shared
     }
 
+    /// What the block `index` of `content` continues, where `prefix` is before it: also the embeddings that it has rows of.
+    pub fn continued(&self, prefix: PrefixId, content: Content, index: usize) -> PrefixId {
+        if content.embeddings.is_empty() {
+            return prefix;
+        }
+        let mut hasher = self.hasher.build_hasher();
+        prefix.hash(&mut hasher);
+        match content.hash_embeddings(index * self.block_size, self.block_size, &mut hasher) {
+            true => PrefixId::Embedded(hasher.finish()),
+            false => prefix,
+        }
+    }
+
     /// As [`find_prefix`](Self::find_prefix), the longest prefix that a sequence can continue: where the model keeps recurrent state, the one that ends
     /// with a checkpoint, and where it has window tables, one behind which their blocks are there.
     pub fn find_to_keep(&self, empty: PrefixId, tokens: &[TokenId], table: &mut Vec<BlockId>) -> SharedPrefix {
-        let found = self.find_prefix(empty, tokens, table);
+        let found = self.find_prefix(empty, tokens.into(), table);
         self.resumable(empty, found, table, |blocks| self.first_kept(blocks))
     }
 
@@ -348,7 +368,7 @@ impl BlockManager {
         table: &mut Vec<BlockId>,
     ) -> Result<SharedPrefix, Lacking> {
         debug_assert!(table.is_empty() && tokens.len().is_multiple_of(self.block_size));
-        let shared = self.find_prefix(empty, tokens, table);
+        let shared = self.find_prefix(empty, tokens.into(), table);
         let wanted = tokens.len() / self.block_size;
         let window = (wanted - self.first_kept(wanted)) * self.window_tables();
         self.hold_or_clear(wanted, [window, 0], table, &mut WindowBlocks::default())?;
@@ -372,23 +392,24 @@ impl BlockManager {
     /// Like [`try_allocate`](Self::try_allocate), for a sequence with the same prompt as a running one: `held` are blocks of
     /// the running sequence, full of computed keys and values for the first of `tokens`. They are shared without a prefix
     /// cache, too.
-    pub fn try_share(
+    pub fn try_share<'a>(
         &mut self,
         empty: PrefixId,
-        tokens: &[TokenId],
+        content: impl Into<Content<'a>>,
         (held, held_window): (&[BlockId], WindowEntries),
         spare: usize,
         table: &mut Vec<BlockId>,
         window: &mut WindowBlocks,
     ) -> Result<SharedPrefix, Lacking> {
+        let content = content.into();
         if self.cache == PrefixCache::On {
             // They are cached, so the lookup finds them, and with them the prefix that they hold.
-            return self.try_allocate(empty, tokens, spare, table, window);
+            return self.try_allocate(empty, content, spare, table, window);
         }
         let shareable = match self.keeps_states() {
             // No state is kept of them.
             true => 0,
-            false => tokens.len().saturating_sub(1) / self.block_size,
+            false => content.tokens.len().saturating_sub(1) / self.block_size,
         };
         let shareable = held.len().min(shareable);
         if self.windowed.is_none() || self.first_in_window(shareable) >= held_window.released {
@@ -396,7 +417,7 @@ impl BlockManager {
             window.share(held_window, shareable, self);
         }
         let shared = SharedPrefix { blocks: table.len(), prefix: empty, state: NO_STATE };
-        self.complete(tokens.len(), spare, table, window)?;
+        self.complete(content.tokens.len(), spare, table, window)?;
         Ok(shared)
     }
 

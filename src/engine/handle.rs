@@ -11,6 +11,7 @@ use super::metrics::Metrics;
 use super::options::PrefixCache;
 use super::output::Stats;
 use super::pins::PinBudget;
+use super::prompt::{PromptPart, joined};
 use super::request::{Arrival, CheckedParams, Request};
 use super::sampling_params::SamplingParams;
 use super::sequence::SequenceKey;
@@ -131,8 +132,19 @@ impl EngineHandle {
         let dry = History::new(&options.params, &prompt, self.validator.tokenizer().ok());
         let thinking = self.validator.thinking(&options, self.answer_format(), given)?;
         let engine_seed = self.seed;
-        let request = Request { prompt, options, adjustments, dry, matcher, thinking, limit, engine_seed, added_at };
-        let request = Arc::new(request);
+        let (prompt, embeddings) = joined(vec![PromptPart::Tokens(prompt)]);
+        let request = Arc::new(Request {
+            prompt,
+            embeddings,
+            options,
+            adjustments,
+            dry,
+            matcher,
+            thinking,
+            limit,
+            engine_seed,
+            added_at,
+        });
         self.change(|inbox| inbox.add(request, self.max_queue))
     }
 

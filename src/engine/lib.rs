@@ -27,6 +27,7 @@ pub mod output;
 mod pass_cost;
 mod pins;
 mod postprocess;
+mod prompt;
 pub mod request;
 pub mod sampling_params;
 mod saved_prefix;

@@ -5,6 +5,7 @@
 
 use super::adjustments::Adjustments;
 use super::dry::History;
+use super::prompt::EmbeddingRows;
 use super::sampling_params::{Eos, Pinning, Pooling, SamplingParams};
 use super::sequence::{Sequence, SequenceKey, ThinkingLimit};
 use super::stop_strings::StopSet;
@@ -30,8 +31,10 @@ pub struct CheckedParams {
 
 /// What the completions of a request share.
 pub struct Request {
-    /// At least one token.
+    /// At least one token; [`PLACE`](super::prompt::PLACE) where a row of an embedding is.
     pub prompt: Vec<TokenId>,
+    /// The embeddings of the prompt, in order.
+    pub embeddings: Box<[EmbeddingRows]>,
     /// Its options.
     pub options: Arc<CheckedParams>,
     /// Penalties and logit biases of the first token of a completion.

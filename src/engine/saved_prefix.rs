@@ -208,6 +208,9 @@ impl Engine {
             let value = params.cache_salt.to_string();
             return Err(Error::Option { field: "cache_salt", value, wanted: "0 or that of the request to be forked" });
         }
+        if !sequence.has_tokens_alone() {
+            return Err(Error::Unsupported { what: "a fork of a request whose prompt has embeddings".to_owned() });
+        }
         self.handle.add_request(Prompt::Tokens(sequence.known_tokens()), SamplingParams { cache_salt, ..params })
     }
 

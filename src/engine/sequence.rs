@@ -4,6 +4,7 @@
 
 use super::block_manager::{BlockManager, WindowEntries};
 use super::output::{Finish, Output};
+use super::prompt::Content;
 use super::request::Request;
 use super::sampling_params::{Pinning, Pooling, SamplingParams, StopToken};
 use super::stop_strings::Complete;
@@ -209,6 +210,11 @@ impl Sequence {
         if self.tokens.is_empty() { &self.request.prompt } else { &self.tokens }
     }
 
+    /// Whether its tokens are all that its prompt has.
+    pub fn has_tokens_alone(&self) -> bool {
+        self.request.embeddings.is_empty()
+    }
+
     /// The id of the request.
     pub fn id(&self) -> u64 {
         self.key.id
@@ -331,7 +337,8 @@ impl Sequence {
             true => Reuse::Nothing,
             false => Reuse::Prefix { held, held_window },
         };
-        self.table.try_allocate(&self.tokens, reuse, spare, pool)?;
+        let content = Content { tokens: &self.tokens, embeddings: &self.request.embeddings };
+        self.table.try_allocate(content, reuse, spare, pool)?;
         let reserved = (self.request.limit - self.tokens.len()).min(RESERVED_COMPLETION);
         self.tokens.reserve(reserved);
         self.sampler.reserve(reserved);
@@ -354,7 +361,8 @@ impl Sequence {
     /// Records that a pass with `tokens` of its tokens was collected, and caches the blocks that the pass filled.
     pub fn collect(&mut self, tokens: usize, pool: &mut BlockManager) {
         self.in_flight -= tokens;
-        self.table.advance(tokens, &self.tokens, pool);
+        let content = Content { tokens: &self.tokens, embeddings: &self.request.embeddings };
+        self.table.advance(tokens, content, pool);
     }
 
     /// Releases the blocks that no token after the computed ones attends to, where each attends to `window` tokens. Those of a prompt

@@ -6,7 +6,7 @@
 
 use super::WindowBlocks;
 use crate::block_manager::{BlockManager, PrefixId, SharedPrefix, WindowEntries};
-use base::TokenId;
+use crate::prompt::Content;
 use compute::batch::{BlockCopy, BlockId, NO_STATE, StateCopy, StateSlot};
 
 /// The KV blocks of one sequence, in the order of its tokens.
@@ -131,19 +131,21 @@ impl BlockTable {
         (self.min_free_blocks + spare).saturating_sub(pool.free_blocks())
     }
 
-    /// Finds blocks for `tokens` and leaves at least `spare` blocks free. Returns `None` while too few blocks are free.
+    /// Finds blocks for the tokens of `content` and leaves at least `spare` blocks free. Returns `None` while too few blocks are free.
     pub fn try_allocate(
         &mut self,
-        tokens: &[TokenId],
+        content: Content,
         reuse: Reuse,
         spare: usize,
         pool: &mut BlockManager,
     ) -> Option<()> {
         let empty = PrefixId::Empty { salt: self.salt };
         let found = match reuse {
-            Reuse::Nothing => pool.try_allocate_all(empty, tokens.len(), spare, &mut self.blocks, &mut self.window),
+            Reuse::Nothing => {
+                pool.try_allocate_all(empty, content.tokens.len(), spare, &mut self.blocks, &mut self.window)
+            }
             Reuse::Prefix { held, held_window } => {
-                pool.try_share(empty, tokens, (held, held_window), spare, &mut self.blocks, &mut self.window)
+                pool.try_share(empty, content, (held, held_window), spare, &mut self.blocks, &mut self.window)
             }
         };
         match found {
@@ -195,14 +197,15 @@ impl BlockTable {
         }
     }
 
-    /// Records that the next `new` of `tokens` were computed, and caches the blocks that they filled.
-    pub fn advance(&mut self, new: usize, tokens: &[TokenId], pool: &mut BlockManager) {
+    /// Records that the next `new` tokens of `content` were computed, and caches the blocks that they filled.
+    pub fn advance(&mut self, new: usize, content: Content, pool: &mut BlockManager) {
         let block_size = pool.block_size();
         self.computed += new;
         while (self.cached.blocks + 1) * block_size <= self.computed {
             let index = self.cached.blocks;
-            let content = &tokens[index * block_size..(index + 1) * block_size];
-            let prefix = pool.cache_block(self.cached.prefix, content, &mut self.blocks[index]);
+            let tokens = &content.tokens[index * block_size..(index + 1) * block_size];
+            let parent = pool.continued(self.cached.prefix, content, index);
+            let prefix = pool.cache_block(parent, tokens, &mut self.blocks[index]);
             self.cached = SharedPrefix { blocks: index + 1, prefix, state: NO_STATE };
             if pool.window_tables() > 0 {
                 self.window.hang(index, self.blocks[index], pool);

@@ -5,18 +5,26 @@ use crate::adjustments::Adjustments;
 use crate::block_manager::WindowEntries;
 use crate::dry::History;
 use crate::options::PrefixCache;
+use crate::prompt::{PromptPart, joined};
 use crate::request::CheckedParams;
 
 const NO_SIBLING: (&[compute::batch::BlockId], WindowEntries) = (&[], WindowEntries { blocks: &[], released: 0 });
 
 /// A greedy request for tests: `prompt`, at most `limit` tokens in all, token 0 ends it.
 pub fn sequence(id: u64, prompt: &[TokenId], limit: usize, params: SamplingParams) -> Sequence {
+    sequence_of(id, vec![PromptPart::Tokens(prompt.to_vec())], limit, params)
+}
+
+/// The same for a prompt of several parts.
+pub fn sequence_of(id: u64, parts: Vec<PromptPart>, limit: usize, params: SamplingParams) -> Sequence {
+    let (prompt, embeddings) = joined(parts);
     let (key, pinning) = (SequenceKey::new(params.priority, id), params.pinning);
     let options = CheckedParams { params, ending_tokens: vec![0], stop_strings: None, biases: Vec::new() };
     let request = Request {
-        prompt: prompt.to_vec(),
-        adjustments: Adjustments::new(&options.params, &[], prompt),
-        dry: History::new(&options.params, prompt, None),
+        adjustments: Adjustments::new(&options.params, &[], &prompt),
+        dry: History::new(&options.params, &prompt, None),
+        prompt,
+        embeddings,
         options: Arc::new(options),
         matcher: None,
         thinking: None,
