@@ -43,7 +43,7 @@ pub use experts::{
 pub use host_matrix::HostMatrix;
 pub use host_vector::HostVector;
 pub use kv_shape::{
-    KvCacheDtype, KvFormat, KvGroups, KvHeads, KvLayout, KvPlace, KvShape, Windowed,
+    KvCacheDtype, KvFormat, KvGroups, KvHeads, KvLayout, KvPlace, KvShape, KvSplit, SplitTables, Windowed,
 };
 pub use layer_input::{Adapter, LayerInput};
 pub use norm::{AddNorm, NextNorm, NormKind, NormWeights};

@@ -255,7 +255,7 @@ const SHAPE: [&str; 5] =
 
 impl Header {
     fn new(info: &ModelInfo, salt: u64, blocks: u64) -> Header {
-        let KvLayout { ref layers, block_size, format } = info.kv_layout;
+        let KvLayout { ref layers, block_size, format, .. } = info.kv_layout;
         // Where layers differ, the fingerprint knows how.
         let is_uniform = layers.windows(2).all(|pair| pair[0] == pair[1]);
         let heads = layers.first().filter(|_| is_uniform);

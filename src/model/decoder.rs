@@ -91,7 +91,7 @@ impl<B: Backend> Decoder<B> {
         let layer_inputs = spec.layer_inputs.as_ref();
         let layer_inputs =
             layer_inputs.map(|inputs| LayerInputs::load(backend, spec, inputs, weights, limits.tokens)).transpose()?;
-        let mut places = Places::new(spec, limits.model_len);
+        let mut places = Places::new(spec, limits);
         let load = |(index, layer)| Layer::load(backend, layer, &sharding, weights, &mut places, [index, spec.hidden]);
         let layers: Result<Vec<_>> = spec.layers.iter().enumerate().map(load).collect();
         let final_norm = Norm::load(backend, &spec.final_norm, weights, names.final_norm, spec.hidden)?;
