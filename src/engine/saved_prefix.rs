@@ -17,11 +17,11 @@
 //! device. Behind them come the blocks of the last window, where the model has window tables, `[entries][tables]` in the same form, and then the recurrent
 //! state after the last token. The checksum detects damage and not intent: whoever can write such bytes can make the model say anything.
 
-use super::block_manager::{PrefixId, SharedPrefix};
-use super::inbox::Intake;
-use super::options::PrefixCache;
-use super::sampling_params::SamplingParams;
-use super::{Engine, Prompt};
+use crate::api::inbox::Intake;
+use crate::api::sampling_params::SamplingParams;
+use crate::options::PrefixCache;
+use crate::schedule::blocks::{PrefixId, SharedPrefix};
+use crate::{Engine, Prompt};
 use base::TokenId;
 use base::error::{Error, Result};
 use compute::batch::{BlockId, NO_STATE, StateSlot};
@@ -198,7 +198,7 @@ impl Engine {
     /// # Errors
     ///
     /// [`Error::UnknownRequest`] when that completion has ended, [`Error::Option`] when `params` have another salt, and the
-    /// errors of [`EngineHandle::add_request`](super::EngineHandle::add_request).
+    /// errors of [`EngineHandle::add_request`](crate::EngineHandle::add_request).
     pub fn fork(&mut self, request_id: u64, index: u32, params: SamplingParams) -> Result<u64> {
         self.take_inbox(Intake::All);
         let key = self.handle.key(request_id)?.completion(index);
