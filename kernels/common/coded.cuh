@@ -43,45 +43,54 @@ __device__ inline float half_at(uint32_t word, int index) {
     return __half2float(__ushort_as_half(static_cast<unsigned short>(word >> (16 * index))));
 }
 
-// Of a column's first and second 32 numbers: the scale times 2^24, the minimum with its sign changed. Of SIXTEENTHS the scales of four times 16.
-__device__ inline float4 scales_of_column(const CodedWeights& w, const uint8_t* header) {
-    const uint32_t first = *reinterpret_cast<const uint32_t*>(header);
-    const uint32_t second = w.header_bytes == 8 ? *reinterpret_cast<const uint32_t*>(header + 4) : first;
+// Of a column's first and second 32 numbers: the scale times 2^24, the minimum with its sign changed. Of SIXTEENTHS the scales of four times 16. `second` is the
+// second word of headers of 8 bytes, else the first.
+template <int HEADER>
+__device__ inline float4 scales_of_words(float zero, uint32_t first, uint32_t second) {
     const auto pair = [](float scale0, float minimum0, float scale1, float minimum1) {
         return make_float4(scale0 * TWO_TO_24, -minimum0, scale1 * TWO_TO_24, -minimum1);
     };
     const auto unsigned_byte = [](uint32_t word, int index) { return static_cast<float>(word >> (8 * index) & 255); };
     const auto signed_byte = [](uint32_t word, int index) { return static_cast<float>(static_cast<int8_t>(word >> (8 * index))); };
+    if constexpr (HEADER == HALVES) {
+        const float d0 = half_at(first, 0), d1 = half_at(first, 1);
+        return pair(d0, zero * d0, d1, zero * d1);
+    } else if constexpr (HEADER == HALVES_MIN) {
+        return pair(half_at(first, 0), -half_at(first, 1), half_at(second, 0), -half_at(second, 1));
+    } else if constexpr (HEADER == K_BLOCKS) {
+        const float d = half_at(first, 0), e = half_at(first, 1);
+        return pair(d * unsigned_byte(second, 0), e * unsigned_byte(second, 1), d * unsigned_byte(second, 2), e * unsigned_byte(second, 3));
+    } else if constexpr (HEADER == SIGNED) {
+        const float d = half_at(first, 0), s0 = d * signed_byte(first, 2), s1 = d * signed_byte(first, 3);
+        return pair(s0, zero * s0, s1, zero * s1);
+    } else if constexpr (HEADER == SIXTEENTHS) {
+        const float d = half_at(first, 0) * TWO_TO_24;
+        return make_float4(d * signed_byte(second, 0), d * signed_byte(second, 1), d * signed_byte(second, 2), d * signed_byte(second, 3));
+    } else if constexpr (HEADER == WORDS_F16) {
+        const float s0 = half_at(first, 0), s1 = half_at(second, 0);
+        return pair(s0, unsigned_byte(first, 2) * s0, s1, unsigned_byte(second, 2) * s1);
+    } else if constexpr (HEADER == WORDS_BF16) {
+        const float s0 = __uint_as_float(first << 16), s1 = __uint_as_float(second << 16);
+        return pair(s0, unsigned_byte(first, 2) * s0, s1, unsigned_byte(second, 2) * s1);
+    } else {
+        const float s0 = __uint_as_float(first), s1 = __uint_as_float(second);
+        return pair(s0, zero * s0, s1, zero * s1);
+    }
+}
+
+// The same of a header in memory, whose kind is known at run time.
+__device__ inline float4 scales_of_column(const CodedWeights& w, const uint8_t* header) {
+    const uint32_t first = *reinterpret_cast<const uint32_t*>(header);
+    const uint32_t second = w.header_bytes == 8 ? *reinterpret_cast<const uint32_t*>(header + 4) : first;
     switch (w.header) {
-        case HALVES: {
-            const float d0 = half_at(first, 0), d1 = half_at(first, 1);
-            return pair(d0, w.zero * d0, d1, w.zero * d1);
-        }
-        case HALVES_MIN: return pair(half_at(first, 0), -half_at(first, 1), half_at(second, 0), -half_at(second, 1));
-        case K_BLOCKS: {
-            const float d = half_at(first, 0), e = half_at(first, 1);
-            return pair(d * unsigned_byte(second, 0), e * unsigned_byte(second, 1), d * unsigned_byte(second, 2), e * unsigned_byte(second, 3));
-        }
-        case SIGNED: {
-            const float d = half_at(first, 0), s0 = d * signed_byte(first, 2), s1 = d * signed_byte(first, 3);
-            return pair(s0, w.zero * s0, s1, w.zero * s1);
-        }
-        case SIXTEENTHS: {
-            const float d = half_at(first, 0) * TWO_TO_24;
-            return make_float4(d * signed_byte(second, 0), d * signed_byte(second, 1), d * signed_byte(second, 2), d * signed_byte(second, 3));
-        }
-        case WORDS_F16: {
-            const float s0 = half_at(first, 0), s1 = half_at(second, 0);
-            return pair(s0, unsigned_byte(first, 2) * s0, s1, unsigned_byte(second, 2) * s1);
-        }
-        case WORDS_BF16: {
-            const float s0 = __uint_as_float(first << 16), s1 = __uint_as_float(second << 16);
-            return pair(s0, unsigned_byte(first, 2) * s0, s1, unsigned_byte(second, 2) * s1);
-        }
-        default: {
-            const float s0 = __uint_as_float(first), s1 = __uint_as_float(second);
-            return pair(s0, w.zero * s0, s1, w.zero * s1);
-        }
+        case HALVES: return scales_of_words<HALVES>(w.zero, first, second);
+        case HALVES_MIN: return scales_of_words<HALVES_MIN>(w.zero, first, second);
+        case K_BLOCKS: return scales_of_words<K_BLOCKS>(w.zero, first, second);
+        case SIGNED: return scales_of_words<SIGNED>(w.zero, first, second);
+        case SIXTEENTHS: return scales_of_words<SIXTEENTHS>(w.zero, first, second);
+        case WORDS_F16: return scales_of_words<WORDS_F16>(w.zero, first, second);
+        case WORDS_BF16: return scales_of_words<WORDS_BF16>(w.zero, first, second);
+        default: return scales_of_words<FLOATS>(w.zero, first, second);
     }
 }
 

@@ -10,7 +10,8 @@ use super::peers::{Connection, Group, Peers};
 use super::rendezvous::{self, Processes};
 use super::{Device, Loaded, ModelInfo, Switches};
 use base::error::Result;
-use compute::cpu::{Cpu, Isa, Links, Node, Nodes, Team};
+use compute::cpu::{Activations, Cpu, Isa, Links, Node, Nodes, Team};
+use formats::DType;
 use formats::source::Source;
 use model::shard::{Sharding, Sums};
 use os::lock::Mutex;
@@ -48,6 +49,11 @@ fn threads(config: &EngineOptions) -> usize {
     config.num_threads.unwrap_or_else(|| available_parallelism().map_or(1, NonZero::get))
 }
 
+/// A caller who asks for f32 gets f32: the types of the weights in the files do not change that.
+fn activations(config: &EngineOptions) -> Activations {
+    if config.dtype == Some(DType::F32) { Activations::F32 } else { Activations::Rounded }
+}
+
 /// Loads the model of `source` for a CPU that is there already.
 pub fn open(
     source: &Source,
@@ -56,7 +62,7 @@ pub fn open(
     progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
 ) -> Result<(PassRunner<Cpu>, ModelInfo)> {
     let checkpoint = Checkpoint::open::<Cpu>(source, config)?;
-    let seat = Seat::alone();
+    let (seat, cpu) = (Seat::alone(), cpu.with_activations(activations(config)));
     PassRunner::open(&Switches::NONE, checkpoint, config, Device::Cpu, &seat, |_, _, _, _| Ok(cpu), progress)
 }
 
@@ -106,6 +112,7 @@ pub fn open_ranks_with(
             node.into_iter().for_each(Node::bind_this_thread);
         }
         let cpu = Cpu::in_team(threads_of(at, ranks, threads), isa, member, node);
+        let cpu = cpu.with_activations(activations(&config));
         PassRunner::open(&switches, checkpoint.clone(), &config, Device::Cpu, seat, |_, _, _, _| Ok(cpu), progress)
     };
     ParallelRunner::open(seats, open, progress)

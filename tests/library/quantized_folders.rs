@@ -186,6 +186,22 @@ fn logits_are_those_of_the_numbers_that_codes_stand_for() {
     }
 }
 
+#[test]
+fn a_caller_who_asks_for_f32_gets_the_logits_of_the_numbers_that_codes_stand_for() {
+    let config = EngineOptions { dtype: Some(DType::F32), ..config() };
+    for &isa in Isa::available() {
+        for name in CASES {
+            let (mut runner, info) = open(&golden(&folder(name)), &config, isa).unwrap();
+            let reference = Reference::read(&folder(name));
+            let (rows, _) = follow(&mut runner, &info.limits, &reference);
+            let apart = rows.iter().zip(&reference.logits).map(|(found, wanted)| distance(found, wanted));
+            let furthest = apart.fold(0.0, f32::max);
+            println!("{name}, {isa:?}: at most {furthest:.2e} apart in f32");
+            assert!(furthest <= 1e-4, "{name}, {isa:?}: {furthest} apart");
+        }
+    }
+}
+
 fn refusal(path: &Path) -> Error {
     open(path, &config(), Isa::Portable).err().expect("the folder must be refused")
 }
@@ -654,8 +670,12 @@ fn texts() -> Vec<Vec<u32>> {
 
 /// The mean divergence of what one engine expects next from what another does, `sum p ln(p / q)`.
 fn divergence(texts: &[Vec<u32>], of: (OnLoad, Isa), from: (OnLoad, Isa)) -> f64 {
-    let [mut wanted, mut found] =
-        [from, of].map(|(on_load, isa)| open(&demo(), &EngineOptions { on_load, ..config() }, isa).unwrap());
+    let of_engine = |(on_load, isa)| (EngineOptions { on_load, ..config() }, isa);
+    divergence_of(texts, of_engine(of), of_engine(from))
+}
+
+fn divergence_of(texts: &[Vec<u32>], of: (EngineOptions, Isa), from: (EngineOptions, Isa)) -> f64 {
+    let [mut wanted, mut found] = [from, of].map(|(options, isa)| open(&demo(), &options, isa).unwrap());
     let (mut sum, mut count) = (0.0, 0);
     for text in texts {
         let known = Reference {
@@ -675,6 +695,20 @@ fn divergence(texts: &[Vec<u32>], of: (OnLoad, Isa), from: (OnLoad, Isa)) -> f64
         }
     }
     sum / f64::from(count)
+}
+
+/// What the data type AUTO costs beside F32, where both have the same weights: docs/performance.md has the figures.
+#[test]
+fn activations_that_are_rounded_hardly_change_what_is_expected_next() {
+    let texts = texts();
+    for on_load in [OnLoad::Int8, OnLoad::Int4] {
+        for &isa in Isa::available() {
+            let options = |dtype| EngineOptions { on_load, dtype, ..config() };
+            let apart = divergence_of(&texts, (options(None), isa), (options(Some(DType::F32)), isa));
+            println!("divergence: {apart:.6} with {on_load:?} by rounded activations ({isa:?})");
+            assert!(apart <= 0.002, "{on_load:?}, {isa:?}: {apart}");
+        }
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@
 #![allow(unsafe_code)]
 
 use super::disjoint::Disjoint;
-use super::linear::{self, Rows, Scratch};
+use super::linear::{self, Arithmetic, Rows, Scratch};
 use super::{Cpu, Isa, Matrix, Pages, Pool};
 use crate::{ExpertsShape, HostMatrix, Router, RoutesShape};
 use base::error::{Result, filled, room};
@@ -193,7 +193,8 @@ impl Product<'_> {
         width: usize,
         after: &(dyn Fn(Range<usize>, Range<usize>) + Sync),
     ) {
-        let Cpu { pool, isa, workers, .. } = cpu;
+        let arithmetic = cpu.arithmetic();
+        let Cpu { pool, workers, .. } = cpu;
         let (workers, routes) = (Disjoint::new(workers.get_mut()), self.routes);
         let wanted = (pool.threads() * PIECES).div_ceil(routes.active.len().max(1));
         let columns = width.div_ceil(wanted).next_multiple_of(COLUMNS);
@@ -208,7 +209,7 @@ impl Product<'_> {
                 let rows = routes.of_expert(expert);
                 for start in rows.clone().step_by(ROWS_AT_ONCE) {
                     let rows = start..rows.end.min(start + ROWS_AT_ONCE);
-                    self.compute(worker, *isa, expert, rows.clone(), firsts, columns.clone());
+                    self.compute(worker, arithmetic, expert, rows.clone(), firsts, columns.clone());
                     after(rows, columns.clone());
                 }
             }
@@ -219,7 +220,7 @@ impl Product<'_> {
     fn compute(
         &self,
         worker: &mut Worker,
-        isa: Isa,
+        arithmetic: Arithmetic,
         expert: usize,
         rows: Range<usize>,
         firsts: &[usize],
@@ -243,7 +244,7 @@ impl Product<'_> {
         let bias = self.bias.map(|bias| &bias[expert * outputs..][..outputs]);
         for first in firsts {
             let columns = first + columns.start..first + columns.end;
-            linear::product(pool, isa, scratch, Rows { out, x, tokens: rows.len() }, matrix, bias, columns);
+            linear::product(pool, arithmetic, scratch, Rows { out, x, tokens: rows.len() }, matrix, bias, columns);
         }
     }
 }

@@ -66,6 +66,12 @@ impl Isa {
         return self >= Isa::Bf16;
     }
 
+    /// The best of this one and those before it that multiplies activations in f32.
+    pub fn in_f32(self) -> Isa {
+        let all = ALL[..=self as usize].iter().rev();
+        all.copied().find(|isa| !isa.rounds_activations()).unwrap_or(Isa::Portable)
+    }
+
     /// The name by which `NVLLM_CPU_ISA` calls it.
     #[cfg(not(target_arch = "aarch64"))]
     pub fn name(self) -> &'static str {

@@ -56,6 +56,7 @@ mod team;
 pub use experts::{Experts, Routes};
 pub use isa::Isa;
 pub use kv_cache::KvCache;
+pub use linear::Activations;
 pub use matrix::Matrix;
 pub use nodes::{Node, Nodes};
 pub use number::{KvNumber, Number};
@@ -110,6 +111,7 @@ pub mod reference {
 pub struct Cpu {
     pool: Pool,
     isa: Isa,
+    activations: Activations,
     /// Grows with the tensors that are made when the engine opens.
     scratch: Mutex<linear::Scratch>,
     /// Of models with experts, one for each thread. Grow with the experts that are loaded.
@@ -162,6 +164,7 @@ impl Cpu {
             work: attention::Work::new(isa, pool.threads()),
             pool,
             isa,
+            activations: Activations::Rounded,
             scratch: Mutex::default(),
             workers: Mutex::default(),
             member: None,
@@ -174,6 +177,16 @@ impl Cpu {
     /// As [`new`](Cpu::new), for one of the ranks that compute a model together, on a node of its own where there are several.
     pub fn in_team(threads: usize, isa: Isa, member: Member, node: Option<&Node>) -> Cpu {
         Cpu { member: Some(member), ..Cpu::on_node(threads, isa, node) }
+    }
+
+    /// With what products do with activations.
+    pub fn with_activations(self, activations: Activations) -> Cpu {
+        Cpu { activations, ..self }
+    }
+
+    /// How products are computed.
+    fn arithmetic(&self) -> linear::Arithmetic {
+        linear::Arithmetic { isa: self.isa, activations: self.activations }
     }
 
     /// This rank's place.

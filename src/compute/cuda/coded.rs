@@ -136,7 +136,27 @@ impl Form {
         Some(Form { kind, header, header_bytes, zero, table })
     }
 
-    /// How the kernels of `linear_scaled.cu` and `linear_coded_hopper.cu` for this form are named, `None` where there are none.
+    /// The forms that the kernels of `linear_scaled.cu`, `linear_coded_hopper.cu`, `linear_few_quantized.cu` and `linear_hopper_quantized.cu` have.
+    pub const NAMES: [&str; 11] = [
+        "four_halves",
+        "four_k_blocks",
+        "four_words_f16",
+        "four_words_bf16",
+        "five_k_blocks",
+        "six_sixteenths",
+        "eight_halves",
+        "eight_words_f16",
+        "eight_words_bf16",
+        "float8_words_bf16",
+        "float8_floats",
+    ];
+
+    /// Which of [`NAMES`](Form::NAMES) it is.
+    pub fn index(&self) -> Option<usize> {
+        self.scaled_name().and_then(|name| Form::NAMES.iter().position(|known| *known == name))
+    }
+
+    /// How these kernels name this form, `None` where there are none.
     pub fn scaled_name(&self) -> Option<&'static str> {
         match (self.kind, self.header, self.header_bytes) {
             (Kind::FourBits, Header::Halves, 4) => Some("four_halves"),
@@ -146,11 +166,17 @@ impl Form {
             (Kind::FiveBits, Header::KBlocks, 8) => Some("five_k_blocks"),
             (Kind::SixBits, Header::Sixteenths, 8) => Some("six_sixteenths"),
             (Kind::EightBits, Header::Halves, 4) => Some("eight_halves"),
+            (Kind::EightBits, Header::WordsF16, 4) => Some("eight_words_f16"),
             (Kind::EightBits, Header::WordsBf16, 4) => Some("eight_words_bf16"),
             (Kind::Float8, Header::WordsBf16, 4) => Some("float8_words_bf16"),
             (Kind::Float8, Header::Floats, 8) => Some("float8_floats"),
             _ => None,
         }
+    }
+
+    /// Whether kernels have pairs of codes from words of bytes: `CROSSED` in `coded_pairs.cuh`.
+    pub fn is_crossed(&self) -> bool {
+        matches!(self.kind, Kind::EightBits | Kind::Float8)
     }
 
     /// Bytes of a unit.

@@ -3,14 +3,16 @@
 //! Row counts form the classes of `hopper.rs`: up to 16, 32, 64 and 128 tokens, and 129 to 256. Within a class, a layer is cut in one way, so that
 //! a row has the same bits among any number of rows of the class.
 
-use super::coded::{COLUMNS as OCTET, DEPTH};
+use super::coded::{COLUMNS as OCTET, DEPTH, Form};
 use super::coded_linear::CodedProduct;
 use super::device::Device;
 use super::driver::Address;
 use super::hopper::CAPABILITY;
 use super::kernels::{Kernel, suffix};
 use super::params::params;
+use super::product::{LinearParams, Results};
 use super::tensor_map::{BOX_COLUMNS, BoxedBytes, BoxedMatrix, TensorMap};
+use crate::Activation;
 use base::error::Result;
 
 params! {
@@ -25,10 +27,24 @@ params! {
         out_stride: i32,
         stages: i32,
         split: i32,
+        is_gated: i32,
+        is_gelu_tanh: i32,
+        is_arranged: i32,
+    }
+    ArrangeRowsParams in "linear_coded_hopper.cu" {
+        out: Address,
+        x: Address,
+        m: i32,
+        k: i32,
+        x_stride: i32,
+        is_crossed: i32,
     }
 }
 
-const TOKENS_MAX: usize = 256;
+/// Tokens up to which weights are read in codes by each tile. More are multiplied by weights that were decoded once.
+const TOKENS_MAX: usize = 1024;
+/// Tokens up to which each thread block arranges the rows that it reads.
+const TOKENS_FEW: usize = 256;
 /// Columns of a warpgroup, and threads.
 const WARPGROUP_COLUMNS: usize = 64;
 const WARPGROUP: usize = 128;
@@ -37,20 +53,6 @@ const SPLIT_MAX: usize = 8;
 const BARRIER_BYTES: usize = 1024;
 /// Units of k in which k is divided.
 const PART: usize = 2;
-/// Forms: `KERNELS` at the end of the file.
-const FORMS: [&str; 10] = [
-    "four_halves",
-    "four_k_blocks",
-    "four_words_f16",
-    "four_words_bf16",
-    "five_k_blocks",
-    "six_sixteenths",
-    "eight_halves",
-    "eight_words_bf16",
-    "float8_words_bf16",
-    "float8_floats",
-];
-
 /// A kernel of the file: `VARIANTS` at its end.
 struct Tile {
     tokens: usize,
@@ -189,6 +191,7 @@ impl Plan {
 /// The kernels, for each form and tile.
 pub struct CodedHopper {
     kernels: Vec<(&'static str, Vec<Kernel>)>,
+    arrange: Kernel,
     room: Room,
 }
 
@@ -201,7 +204,7 @@ impl CodedHopper {
         }
         let module = device.module("linear_coded_hopper")?;
         let mut kernels = Vec::new();
-        for form in FORMS {
+        for form in Form::NAMES {
             let mut of_form = Vec::new();
             for Tile { tokens, columns, .. } in TILES {
                 let name = format!("linear_coded_hopper_{form}_t{tokens}_c{columns}_{}", suffix(device.dtype));
@@ -216,11 +219,19 @@ impl CodedHopper {
             shared_bytes: facts.shared_bytes,
             block_shared_bytes: facts.block_shared_bytes,
         };
-        Ok(Some(CodedHopper { kernels, room }))
+        let arrange = Kernel::new(&module, &format!("arrange_rows_{}", suffix(device.dtype)))?;
+        Ok(Some(CodedHopper { kernels, arrange, room }))
     }
 
-    /// Launches a product of at most 256 tokens. Returns false if no kernel fits.
-    pub fn run(&self, device: &Device, coded: &CodedProduct) -> Result<bool> {
+    /// Launches a product of at most [`TOKENS_MAX`] tokens. Rows of many tokens are arranged in `scratch`: its address and its bytes. Returns false if no
+    /// kernel fits.
+    pub fn run(
+        &self,
+        device: &Device,
+        coded: &CodedProduct,
+        results: Results,
+        scratch: (Address, usize),
+    ) -> Result<bool> {
         let (CodedProduct { form, weights, skip, .. }, params) = (coded, &coded.product.params);
         let [m, n, k] = [params.m, params.n, params.k].map(|size| size as usize);
         let kernels = form.scaled_name().and_then(|name| self.kernels.iter().find(|(form, _)| *form == name));
@@ -228,6 +239,11 @@ impl CodedHopper {
         else {
             return Ok(false);
         };
+        // An octet of gates lies beside that of their ups.
+        let is_gated = results != Results::Sums;
+        if is_gated && !(n.is_multiple_of(2 * OCTET) && params.out_stride % 2 == 0 && params.out % 4 == 0) {
+            return Ok(false);
+        }
         let layer = Layer { m, n, units: k / DEPTH, unit_bytes: form.unit_bytes() };
         let Some(plan) = Plan::new(layer, self.room) else {
             return Ok(false);
@@ -237,14 +253,18 @@ impl CodedHopper {
             at: weights.units,
             rows: n.div_ceil(OCTET),
             row_bytes: form.octet_bytes(k),
-            box_rows: columns / OCTET,
+            box_rows: if is_gated { columns / 2 } else { columns } / OCTET,
             box_bytes: units * form.unit_bytes(),
         };
+        let is_arranged = m > TOKENS_FEW && m * k * device.dtype.bytes() <= scratch.1;
+        if is_arranged {
+            self.arrange(device, form, params, scratch.0)?;
+        }
         let x = BoxedMatrix {
-            at: params.x,
+            at: if is_arranged { scratch.0 } else { params.x },
             rows: m,
             cols: k,
-            stride: params.x_stride as usize,
+            stride: if is_arranged { k } else { params.x_stride as usize },
             box_rows: *tokens,
             box_depth: *units,
             dtype: device.dtype,
@@ -255,15 +275,28 @@ impl CodedHopper {
             out: params.out,
             bias: params.bias,
             m: params.m,
-            n: params.n,
+            n: results.columns(params.n),
             units_of_row: weights.units_of_row,
             out_stride: params.out_stride,
             stages: plan.stages as i32,
             split: plan.split as i32,
+            is_gated: i32::from(is_gated),
+            is_gelu_tanh: i32::from(results == Results::Gated(Activation::GeluTanh)),
+            is_arranged: i32::from(is_arranged),
         };
         let (blocks, threads) = ([plan.places * plan.split, 1, 1], (plan.warpgroups + 1) * WARPGROUP);
         kernels[plan.tile].launch_clusters(device.chaining, blocks, plan.split, threads, plan.shared_bytes, &params)?;
         Ok(true)
+    }
+
+    /// Writes the rows of x as the product reads them. `[m, k]`
+    fn arrange(&self, device: &Device, form: &Form, params: &LinearParams, out: Address) -> Result<()> {
+        const THREADS: usize = 256;
+        const NUMBERS: usize = 32;
+        let LinearParams { x, m, k, x_stride, .. } = *params;
+        let arrange = ArrangeRowsParams { out, x, m, k, x_stride, is_crossed: i32::from(form.is_crossed()) };
+        let blocks = (m as usize * (k as usize / NUMBERS)).div_ceil(THREADS);
+        self.arrange.launch(device.chaining, [blocks, 1, 1], THREADS, 0, &arrange)
     }
 }
 
@@ -308,7 +341,7 @@ mod tests {
     fn every_plan_fits_the_device_and_holds_its_sums() {
         for processors in [1, 114, 132] {
             let room = Room { processors, ..H200 };
-            for m in 1..=TOKENS_MAX {
+            for m in (1..=256).chain([257, 512, 1000, TOKENS_MAX]) {
                 for (n, k) in
                     [(1, 64), (72, 64), (512, 896), (1003, 1088), (4096, 14336), (151_936, 1024), (64, 65_536)]
                 {

@@ -1,5 +1,6 @@
 //! See `ops/gated_linear.rs` for the contract, `kernels/linear_hopper.cu`, `kernels/gated_linear_hopper.cu`, `kernels/linear_few.cu` and
-//! `kernels/linear_stream.cu` for the work: layers of plain weights that they compute.
+//! `kernels/linear_stream.cu` for the work on plain weights, `linear_few_quantized.cu`, `linear_scaled.cu` and `linear_coded_hopper.cu` for
+//! that on weights in codes.
 
 use super::device::Device;
 use super::linear;
@@ -25,13 +26,19 @@ pub fn run(
     activation: Activation,
 ) -> Result<bool> {
     let LayerInput { x, weight, bias, adapter } = layer;
-    let Some(at) = weight.plain().filter(|_| adapter.is_none()) else { return Ok(false) };
+    if adapter.is_some() {
+        return Ok(false);
+    }
     let params = LinearParams {
-        weight: at,
         bias: bias.map_or(0, |bias| bias.wide.address()),
         n: weight.rows() as i32,
         ..LinearParams::of(out, x)
     };
+    let Some(at) = weight.plain() else {
+        let (_, factors) = x.storage.undivided();
+        return kernels.coded_gated(device, &params, weight, activation, factors);
+    };
+    let params = LinearParams { weight: at, ..params };
     if device.rounding == Rounding::BatchInvariant {
         assert!(x.storage.undivided().1.is_none(), "batch-invariant rows are divided");
         return kernels.invariant_gated(device, &params, activation);

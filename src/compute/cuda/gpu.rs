@@ -96,7 +96,7 @@ impl Device for Cuda {
     }
 
     fn bind_norm(norm: &mut Vector, product: &Matrix) {
-        norm.product = product.plain().map(|_| [product.rows(), product.cols()]);
+        norm.product = product.as_bound();
     }
 
     fn kv_cache(&self, layout: &KvLayout, blocks: usize) -> Result<KvCache> {

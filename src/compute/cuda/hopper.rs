@@ -8,6 +8,7 @@
 //! Batch-invariant layers have any number of tokens: `hopper/invariant.rs`.
 
 mod invariant;
+mod quantized;
 mod tall;
 mod wide;
 
@@ -219,6 +220,8 @@ pub struct Hopper {
     wide: wide::Wide,
     /// Those for layers with many weights.
     tall: tall::Tall,
+    /// Those for quantized weights.
+    quantized: quantized::Kernels,
     room: Room,
 }
 
@@ -253,6 +256,7 @@ impl Hopper {
             invariant: invariant::Kernels::new(load)?,
             wide: wide::Wide::new(device)?,
             tall: tall::Tall::new(device)?,
+            quantized: quantized::Kernels::new(device)?,
             room,
         }))
     }
@@ -422,9 +426,15 @@ fn hopper_params(
         BoxedMatrix { at, rows, cols: k, stride, box_rows, box_depth, dtype: device.dtype }
     };
     let weight = matrix(params.weight, n, k, boxes.columns);
-    let (weight, n, is_gelu_tanh) = match results {
-        Results::Sums => (TensorMap::new(&weight)?, n, false),
-        Results::Gated(activation) => (TensorMap::of_halves(&weight)?, n / 2, activation == Activation::GeluTanh),
+    let (n, is_gelu_tanh) = match results {
+        Results::Sums => (n, false),
+        Results::Gated(activation) => (n / 2, activation == Activation::GeluTanh),
+    };
+    let weight = match (params.weight, results) {
+        // Of quantized weights: no copy of a box brings them.
+        (0, _) => TensorMap::new(&matrix(params.x, m, params.x_stride as usize, boxes.tokens))?,
+        (_, Results::Sums) => TensorMap::new(&weight)?,
+        (_, Results::Gated(_)) => TensorMap::of_halves(&weight)?,
     };
     let (factors, added) = match side {
         Side::None => (None, None),

@@ -227,10 +227,11 @@ impl KvBlocks {
     /// What lies at a place.
     pub(super) fn layer(&self, place: KvPlace) -> CacheLayer {
         let layer = CacheLayer { table: place.table, ..self.layers[place.layer] };
-        let (Some(split), Some(_)) = (self.layout.split, place.part) else { return layer };
+        let (Some(split), Some(part)) = (self.layout.split, place.part) else { return layer };
         CacheLayer {
             address: layer.address + self.layout.part_begins(place) as u64,
-            blocks: layer.blocks * split.parts,
+            // Up to the end of the layer of the cache.
+            blocks: layer.blocks * split.parts - part,
             shape: self.layout.shape_at(place),
             // That of layers in parts is the last one.
             kind: self.kinds - 1,

@@ -6,13 +6,14 @@ use super::coded_hopper::CodedHopper;
 use super::coded_linear::{self, CodedProduct};
 use super::device::Device;
 use super::driver::Address;
+use super::few_quantized::FewQuantized;
 use super::gated_hopper::GatedHopper;
-use super::hopper::Hopper;
+use super::hopper::{Added, Hopper};
 use super::kernels::{Chaining, Kernel, suffix};
 use super::late_blas::LateBlas;
 use super::linear_few::{LinearFew, Plan};
 use super::linear_stream::{DEPTH, LinearStream};
-use super::matrix::{Matrix, Rows, Vector};
+use super::matrix::{Bound, Matrix, Rows, Vector};
 use super::product::{LinearParams, Product, Results};
 use super::scaled_linear;
 use super::storage::{RowFactors, Tensor};
@@ -69,8 +70,9 @@ pub struct Kernels {
     tiled: Vec<Kernel>,
     coded: coded_linear::Kernels,
     scaled: scaled_linear::Kernels,
-    /// `None` on other devices, as the next three.
+    /// `None` on other devices, as the next four.
     few: Option<LinearFew>,
+    few_quantized: Option<FewQuantized>,
     hopper: Option<Hopper>,
     gated_hopper: Option<GatedHopper>,
     coded_hopper: Option<CodedHopper>,
@@ -138,6 +140,7 @@ impl Kernels {
             coded,
             scaled,
             few,
+            few_quantized: FewQuantized::new(device)?,
             hopper,
             gated_hopper: GatedHopper::new(device)?,
             coded_hopper,
@@ -170,9 +173,8 @@ impl Kernels {
             match rows {
                 Rows::Plain(weight) => self.plain(device, product.with_weight(weight), factors)?,
                 Rows::Coded { form, weights, skip } => {
-                    assert!(factors.is_none(), "weights in codes do not divide rows");
                     let scratch = weight.scratch(device.dtype);
-                    self.coded(device, &CodedProduct { product, form, weights, skip }, scratch)?;
+                    self.coded(device, &CodedProduct { product, form, weights, skip }, scratch, factors)?;
                 }
             }
         }
@@ -302,23 +304,114 @@ impl Kernels {
         kernel.launch(chaining, blocks, tiling.threads, tiling.shared_bytes(), &product.params)
     }
 
+    /// Launches a layer of weights in codes by one kernel that reads them once, unless a route is set. `false`: nothing was launched. `scratch`: an address,
+    /// and its bytes. `factors`: of the rows of x.
+    fn one_launch(
+        &self,
+        device: &Device,
+        coded: &CodedProduct,
+        results: Results,
+        scratch: (Address, usize),
+        factors: Option<RowFactors>,
+    ) -> Result<bool> {
+        let m = coded.product.params.m as usize;
+        if self.route(device) != Route::Auto {
+            return Ok(false);
+        }
+        if let Some(hopper) = &self.hopper
+            && hopper.run_quantized(device, coded, results, factors)?
+        {
+            return Ok(true);
+        }
+        assert!(
+            factors.is_none() || results != Results::Sums,
+            "rows are left undivided for `linear_hopper_quantized.cu` alone"
+        );
+        if factors.is_some() {
+            return Ok(false);
+        }
+        if m > FEW_TOKENS
+            && let Some(hopper) = &self.coded_hopper
+            && hopper.run(device, coded, results, scratch)?
+        {
+            return Ok(true);
+        }
+        if let Some(few) = &self.few_quantized
+            && few.run(device, coded, results)?
+        {
+            return Ok(true);
+        }
+        if self.scaled.run(device, coded, results, scratch)? {
+            return Ok(true);
+        }
+        // One H200, 151936 x 1024 in 8 bits, by `linear_coded.cu` and by this: 1 token 90 and 51 us, 8 tokens 107 and 51.
+        self.coded_hopper.as_ref().map_or(Ok(false), |hopper| hopper.run(device, coded, results, scratch))
+    }
+
+    /// Launches a layer of gates and up whose weights are all in codes of one form by one kernel, if there is one. `false`: nothing was launched.
+    pub(super) fn coded_gated(
+        &self,
+        device: &Device,
+        params: &LinearParams,
+        weight: &Matrix,
+        activation: Activation,
+        factors: Option<RowFactors>,
+    ) -> Result<bool> {
+        let mut runs = weight.runs(0..weight.rows(), device.dtype);
+        let (Some((_, Rows::Coded { form, weights, skip })), None) = (runs.next(), runs.next()) else {
+            return Ok(false);
+        };
+        let (address, rows) = weight.scratch(device.dtype);
+        let coded = CodedProduct { product: Product { params: *params, bias: None }, form, weights, skip };
+        let scratch = (address, rows * weight.cols() * device.dtype.bytes());
+        self.one_launch(device, &coded, Results::Gated(activation), scratch, factors)
+    }
+
+    /// Launches a layer of weights that are all in codes of one form, and adds what it gives to the residual stream: [`Hopper::run_added`].
+    pub(super) fn coded_added(
+        &self,
+        device: &Device,
+        params: &LinearParams,
+        weight: &Matrix,
+        added: Added,
+    ) -> Result<Option<RowFactors>> {
+        let mut runs = weight.runs(0..weight.rows(), device.dtype);
+        let (Some(hopper), Some((_, Rows::Coded { form, weights, skip })), None) =
+            (self.hopper.as_ref().filter(|_| self.route(device) == Route::Auto), runs.next(), runs.next())
+        else {
+            return Ok(None);
+        };
+        let coded = CodedProduct { product: Product { params: *params, bias: None }, form, weights, skip };
+        hopper.run_quantized_added(device, &coded, added)
+    }
+
+    /// Whether `m` rows that are not divided yet are divided by the kernels of `product`.
+    pub(super) fn divides_rows(&self, device: &Device, m: i32, product: &Bound) -> bool {
+        match product {
+            Bound::Plain([n, k]) => self
+                .hopper(device, &LinearParams { m, n: *n as i32, k: *k as i32, ..LinearParams::default() })
+                .is_some(),
+            Bound::Quantized(runs, k) => self.hopper.as_ref().is_some_and(|hopper| {
+                self.route(device) == Route::Auto && runs.iter().all(|&n| hopper.holds([m as usize, n, *k]))
+            }),
+        }
+    }
+
     /// A product with weights in codes: from the codes for few tokens; else slice by slice with the numbers that they stand for, which lie in
     /// `scratch`: its address, and how many rows it holds. Unless a route is set, up to 16 tokens take `linear_scaled.cu`, and on compute
     /// capability 9.0 from 9 to 256 tokens take `linear_coded_hopper.cu`.
-    fn coded(&mut self, device: &Device, coded: &CodedProduct, scratch: (Address, usize)) -> Result<()> {
+    fn coded(
+        &mut self,
+        device: &Device,
+        coded: &CodedProduct,
+        scratch: (Address, usize),
+        factors: Option<RowFactors>,
+    ) -> Result<()> {
         let params = coded.product.params;
         let [m, n, k] = [params.m, params.n, params.k].map(|size| size as usize);
         let (address, rows) = scratch;
-        if self.route(device) == Route::Auto {
-            let hopper = self.coded_hopper.as_ref().filter(|_| m > FEW_TOKENS);
-            if let Some(hopper) = hopper
-                && hopper.run(device, coded)?
-            {
-                return Ok(());
-            }
-            if self.scaled.run(device, coded, (address, rows * k * device.dtype.bytes()))? {
-                return Ok(());
-            }
+        if self.one_launch(device, coded, Results::Sums, (address, rows * k * device.dtype.bytes()), factors)? {
+            return Ok(());
         }
         let from_codes = match self.route(device) {
             Route::Auto => m <= coded_linear::TOKENS_FROM_CODES,

@@ -31,27 +31,31 @@ pub fn run(
         return Ok(false);
     }
     // The kernel does not divide rows of x.
-    let (Some(at), Some([n, k]), (_, None)) = (weight.plain(), next.norm.weight.product, x.storage.undivided()) else {
+    let (Some(product), (_, None)) = (&next.norm.weight.product, x.storage.undivided()) else {
         return Ok(false);
     };
     let params = LinearParams {
         out: next.out.storage.overwritten(None),
-        weight: at,
+        weight: weight.plain().unwrap_or(0),
         bias: bias.map_or(0, |bias| bias.wide.address()),
         n: weight.rows() as i32,
         ..LinearParams::of(residual, x)
     };
-    let of_next = LinearParams { n: n as i32, k: k as i32, ..params };
-    let (Some(hopper), Some(_)) = (kernels.hopper(device, &params), kernels.hopper(device, &of_next)) else {
+    if !kernels.divides_rows(device, params.m, product) {
         return Ok(false);
-    };
+    }
     let added = Added {
         residual: residual.storage.address(),
         norm: next.norm.weight.wide.address(),
         scale: add.scale,
         eps: next.norm.eps,
     };
-    let factors = hopper.run_added(device, &params, added)?;
+    let factors = match weight.plain() {
+        Some(_) => {
+            kernels.hopper(device, &params).map_or(Ok(None), |hopper| hopper.run_added(device, &params, added))?
+        }
+        None => kernels.coded_added(device, &params, weight, added)?,
+    };
     next.out.storage.overwritten(factors);
     Ok(factors.is_some())
 }

@@ -135,6 +135,16 @@ impl Matrix {
         })
     }
 
+    /// What a norm keeps of it whose rows it alone reads. `None` where no kernel divides rows for it.
+    pub(super) fn as_bound(&self) -> Option<Bound> {
+        if self.plain().is_some() {
+            return Some(Bound::Plain([self.rows, self.cols]));
+        }
+        let has_kernels = |run: &Run| run.form.is_some_and(|form| form.index().is_some());
+        let rows = || self.runs.iter().map(|run| run.rows.len()).collect();
+        self.runs.iter().all(has_kernels).then(|| Bound::Quantized(rows(), self.cols))
+    }
+
     /// Where slices of coded runs are decoded to, and how many rows there is room for.
     pub(super) fn scratch(&self, dtype: DType) -> (Address, usize) {
         let address = self.scratch.as_ref().expect("made with the first coded run").address();
@@ -143,14 +153,23 @@ impl Matrix {
     }
 }
 
+/// The product that a norm is bound to.
+#[derive(Clone, Debug)]
+pub(super) enum Bound {
+    /// Plain weights: rows and columns.
+    Plain([usize; 2]),
+    /// Quantized ones: the rows of each run, and columns.
+    Quantized(Vec<usize>, usize),
+}
+
 /// Norm weights, a bias or a table. `[len]`
 pub struct Vector {
     /// In f32.
     pub(super) wide: Memory,
     /// In the model's number type, for cuBLASLt, which adds a bias in no other. Missing for tables.
     pub(super) narrow: Option<Memory>,
-    /// Of the weights of a norm: rows and columns of the plain weights that alone read what it gives.
-    pub(super) product: Option<[usize; 2]>,
+    /// Of the weights of a norm: those that alone read what it gives.
+    pub(super) product: Option<Bound>,
     len: usize,
 }
 

@@ -33,6 +33,7 @@ mod embedding;
 mod exchange;
 mod expert_linear;
 mod experts;
+mod few_quantized;
 mod gated_delta;
 mod gated_hopper;
 mod gated_linear;

@@ -43,6 +43,7 @@ pub mod twin {
     use super::Params;
     use crate::cuda::coded::CodedWeights;
     use crate::cuda::exchange::Exchange as ExchangeParams;
+    use crate::cuda::hopper::HopperParams;
     use crate::cuda::tensor_map::TensorMap;
 
     /// Compares the layout of `P` with that of its twin in `kernels/<file>`.
@@ -65,6 +66,7 @@ pub mod twin {
             "TensorMap" => (size_of::<TensorMap>(), align_of::<TensorMap>()),
             "Exchange" => (size_of::<ExchangeParams>(), align_of::<ExchangeParams>()),
             "CodedWeights" => (size_of::<CodedWeights>(), align_of::<CodedWeights>()),
+            "HopperParams<T>" => (size_of::<HopperParams>(), align_of::<HopperParams>()),
             other => panic!("a type that no parameter struct has used so far: {other}"),
         }
     }

@@ -74,6 +74,23 @@ pub fn fit(scratch: &mut Scratch, pool: &Pool, isa: Isa, rows: usize, cols: usiz
     scratch.fit(rows, cols, pool.threads() * staged)
 }
 
+/// What products do with activations.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Activations {
+    /// They are rounded to what the instruction set multiplies fastest: beside quantized weights to integers, beside those in bf16 to bf16.
+    #[default]
+    Rounded,
+    /// They stay in f32, and quantized weights become the numbers in f32 that they stand for.
+    F32,
+}
+
+/// How products are computed.
+#[derive(Clone, Copy, Debug)]
+pub struct Arithmetic {
+    pub isa: Isa,
+    pub activations: Activations,
+}
+
 /// The rows of a product.
 #[derive(Clone, Copy)]
 pub struct Rows<'a> {
@@ -87,15 +104,16 @@ pub struct Rows<'a> {
 
 /// Computes the columns of `out` in `columns`.
 pub fn run(cpu: &mut Cpu, out: &mut Tensor, x: &Tensor, weight: &Matrix, bias: Option<&[f32]>, columns: Range<usize>) {
-    let Cpu { pool, isa, scratch, .. } = cpu;
+    let arithmetic = cpu.arithmetic();
+    let Cpu { pool, scratch, .. } = cpu;
     let rows = Rows { tokens: x.rows(), out: Disjoint::new(out.values_mut()), x: x.values() };
-    product(pool, *isa, scratch.get_mut(), rows, weight, bias, columns);
+    product(pool, arithmetic, scratch.get_mut(), rows, weight, bias, columns);
 }
 
 /// As [`run`], with a scratch that [`fit`] made large enough for the rows. No other thread may write these rows and columns meanwhile.
 pub fn product(
     pool: &Pool,
-    isa: Isa,
+    arithmetic: Arithmetic,
     scratch: &mut Scratch,
     rows: Rows,
     weight: &Matrix,
@@ -109,14 +127,25 @@ pub fn product(
     for (coding, columns) in weight.runs(columns) {
         let row_bytes = coding.row_bytes(weight.cols());
         let call = Call { out, tokens, weight, coding, row_bytes, bias };
-        run_coded(pool, isa, scratch, &call, x, columns);
+        run_coded(pool, arithmetic, scratch, &call, x, columns);
     }
 }
 
 /// Computes columns that share a coding.
-fn run_coded(pool: &Pool, isa: Isa, scratch: &mut Scratch, call: &Call, x: &[f32], columns: Range<usize>) {
+fn run_coded(
+    pool: &Pool,
+    Arithmetic { isa, activations }: Arithmetic,
+    scratch: &mut Scratch,
+    call: &Call,
+    x: &[f32],
+    columns: Range<usize>,
+) {
+    let isa = match activations {
+        Activations::Rounded => isa,
+        Activations::F32 => isa.in_f32(),
+    };
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-    if integer::takes(isa, call.coding) {
+    if activations == Activations::Rounded && integer::takes(isa, call.coding) {
         return integer::run(pool, isa, scratch, call, x, columns);
     }
     let route = choice::choose(isa, call.coding);
