@@ -318,7 +318,7 @@ impl KvGroups {
         if tables >= TABLES_MAX || padding > PADDING_MAX || saved < SAVING_MIN {
             return one;
         }
-        let split = (wide != narrow).then(|| match of_wide > 1 {
+        let split = (wide != narrow).then_some(match of_wide > 1 {
             true => KvSplit { heads: wide, parts: of_wide, tables: SplitTables::First },
             false => KvSplit { heads: narrow, parts: of_narrow, tables: SplitTables::Windows },
         });
