@@ -7,8 +7,8 @@ use compute::batch::{Batch, BatchLimits, Sampling};
 use compute::cpu::{Cpu, Isa, Tensor};
 use compute::ops;
 use compute::{
-    Activation, AddNorm, AttentionSpec, Device, HostMatrix, KvFormat, KvShape, NextNorm, NormExtent, NormKind,
-    NormOrder, NormWeights, Pairing, QkNormRope, QkNormWeights, RopeTable,
+    Activation, AddNorm, AttentionSpec, Device, HostMatrix, KvFormat, KvShape, LayerInput, NextNorm, NormExtent,
+    NormKind, NormOrder, NormWeights, Pairing, QkNormRope, QkNormWeights, RopeTable,
 };
 use formats::{Coding, DType};
 use os::HostBytes;
@@ -143,7 +143,7 @@ impl Layers {
         timed("add_norm", &mut || {
             ops::add_norm(cpu, residual, delta, AddNorm::PLAIN, Some(NextNorm { out: normed, norm }))
         });
-        timed("linear qkv", &mut || ops::linear(cpu, qkv, normed, to_qkv, None, 0..QKV));
+        timed("linear qkv", &mut || ops::linear(cpu, qkv, LayerInput::new(normed, to_qkv, None), 0..QKV));
         timed("rope_and_cache", &mut || {
             let extent = NormExtent::Head(NormOrder::BeforeRope);
             let transform = QkNormRope {
@@ -156,13 +156,15 @@ impl Layers {
             ops::rope_and_cache(cpu, &SPEC, qkv, transform, cache, layer, device_batch);
         });
         timed("attention", &mut || ops::attention(cpu, &SPEC, attended, qkv, cache, layer, device_batch));
-        timed("linear output", &mut || ops::linear(cpu, delta, attended, to_hidden, None, 0..HIDDEN));
+        timed("linear output", &mut || ops::linear(cpu, delta, LayerInput::new(attended, to_hidden, None), 0..HIDDEN));
         timed("add_norm", &mut || {
             ops::add_norm(cpu, residual, delta, AddNorm::PLAIN, Some(NextNorm { out: normed, norm }))
         });
-        timed("linear gate_up", &mut || ops::linear(cpu, gate_up, normed, to_gate_up, None, 0..2 * INTERMEDIATE));
+        timed("linear gate_up", &mut || {
+            ops::linear(cpu, gate_up, LayerInput::new(normed, to_gate_up, None), 0..2 * INTERMEDIATE)
+        });
         timed("activate_mul", &mut || ops::activate_mul(cpu, gated, gate_up, Activation::Silu));
-        timed("linear down", &mut || ops::linear(cpu, delta, gated, down, None, 0..HIDDEN));
+        timed("linear down", &mut || ops::linear(cpu, delta, LayerInput::new(gated, down, None), 0..HIDDEN));
     }
 }
 

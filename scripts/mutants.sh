@@ -99,20 +99,20 @@ all_mutants() {
         'lanes.mul(lanes.splat(self.beta), difference)' 'difference'
     mutant delta_read_before_the_update src/compute/cpu/gated_delta.rs ops_agree \
         '*read = lanes.fma(q, s, *read);' '*read = lanes.fma(q, lanes.mul(lanes.load(at), decay), *read);'
-    mutant checkpoint_is_not_looked_for src/engine/block_manager.rs engine_steps \
+    mutant checkpoint_is_not_looked_for src/engine/schedule/blocks.rs engine_steps \
         'if has_state(block) && entries' 'if entries'
     # Blocks of layers with a window.
-    mutant window_entries_not_looked_for src/engine/block_manager.rs engine_steps \
+    mutant window_entries_not_looked_for src/engine/schedule/blocks.rs engine_steps \
         'has_state(block) && entries >= end - first(end)' 'has_state(block)'
     mutant window_one_block_too_short src/compute/kv_shape.rs engine_steps \
         '.saturating_add(1)).saturating_sub(self.window)' '.saturating_add(block_size)).saturating_sub(self.window)'
-    mutant window_released_one_token_early src/engine/sequence.rs engine_steps \
+    mutant window_released_one_token_early src/engine/schedule/sequence.rs engine_steps \
         'release_window_before((self.table.computed() + 1)' 'release_window_before((self.table.computed() + 2)'
-    mutant window_entry_stays_when_a_block_is_reused src/engine/block_manager.rs engine_steps \
+    mutant window_entry_stays_when_a_block_is_reused src/engine/schedule/blocks.rs engine_steps \
         'if hangs_on != NONE {' 'if hangs_on != NONE && false {'
-    mutant window_blocks_not_copied_for_a_fork src/engine/sequence/window_blocks.rs beam_search \
+    mutant window_blocks_not_copied_for_a_fork src/engine/schedule/sequence/window_blocks.rs beam_search \
         'copies.extend(pairs.map' 'copies.extend(pairs.take(0).map'
-    mutant checkpoint_taken_while_it_is_read src/engine/block_manager/state_slots.rs engine_steps \
+    mutant checkpoint_taken_while_it_is_read src/engine/schedule/blocks/state_slots.rs engine_steps \
         'state.locks == 0 && state.pins == 0 =>' 'state.pins == 0 =>'
     mutant gemma4_scores_scaled src/model/families/gemma4.rs golden \
         'AttentionSpec { window, scale: 1.0, ..attention.scores }' 'AttentionSpec { window, ..attention.scores }'
@@ -167,7 +167,7 @@ all_mutants() {
     mutant attention_not_gated src/model/attention.rs golden \
         'ops::sigmoid_mul(backend, attended, gate);' 'let _ = (&attended, &gate);'
     mutant bias_dropped src/model/linear.rs golden \
-        'self.bias.as_ref(), 0..outputs' 'None, 0..outputs'
+        'LayerInput::new(x, &self.weight, self.bias.as_ref())' 'LayerInput::new(x, &self.weight, None)'
     mutant norms_swapped src/model/layer.rs golden \
         'Some(sublayer) => (sublayer.norms.before()' 'Some(_) => (self.norm()'
     mutant branches_side_by_side_in_turn src/model/layer.rs golden \
@@ -215,9 +215,17 @@ all_mutants() {
     mutant sigmoid_of_the_negative src/compute/cpu/sigmoid_mul.rs ops_agree \
         'exp(lanes, minus)' 'exp(lanes, gate)'
     mutant gates_without_bias src/compute/unfused.rs ops_agree \
-        'x, weight, bias, 0..' 'x, weight, None, 0..'
+        'backend.linear(gate_up, layer,' 'backend.linear(gate_up, LayerInput { bias: None, ..layer },'
     mutant sums_with_the_stream_without_bias src/compute/unfused.rs ops_agree \
-        'layer.bias, 0..' 'None, 0..'
+        'backend.linear(delta, layer,' 'backend.linear(delta, LayerInput { bias: None, ..layer },'
+    mutant adapters_behind_the_activation src/compute/unfused.rs ops_agree \
+        'backend.linear(gate_up, layer,' 'backend.linear(gate_up, LayerInput { adapter: None, ..layer },'
+    mutant parts_of_a_layer_in_one_place src/compute/kv_shape.rs golden \
+        'part * self.shape_at(place).block_bytes()' 'part * 0'
+    mutant blocks_of_parts_not_scaled src/compute/kv_shape.rs golden \
+        '*slot += *slot / size * (parts - 1) * size' '*slot += *slot / size * (parts / 2) * size / 2'
+    mutant adapters_not_scaled src/compute/cpu/adapter.rs ops_agree \
+        'adapter.scale * factor' 'factor'
     mutant softcap_not_divided src/compute/cpu/scale_logits.rs ops_agree \
         'lanes.div(lanes.mul(v, scale), cap)' 'lanes.mul(v, scale)'
     mutant gqa_group_interleaved src/compute/cpu/attention/tile.rs golden \
@@ -278,12 +286,12 @@ all_mutants() {
         'if it.uses > 0 {' 'if it.uses > 1 {'
     mutant logprobs_not_normalized src/compute/cpu/logprobs.rs asked_golden \
         '(logit - most) - log_sum' 'logit - most'
-    mutant beam_score_length src/engine/beam_search.rs asked_golden \
+    mutant beam_score_length src/engine/api/beam_search.rs asked_golden \
         'score: score / self.length_factor(self.generated)' 'score: score / self.length_factor(self.generated + 1)'
     # What the scheduler shares.
-    mutant prefix_salt_ignored src/engine/sequence/block_table.rs prefix_cache \
+    mutant prefix_salt_ignored src/engine/schedule/sequence/block_table.rs prefix_cache \
         'let empty = PrefixId::Empty { salt: self.salt };' 'let empty = PrefixId::Empty { salt: 0 };'
-    mutant position_off_after_a_shared_prefix src/engine/sequence/block_table.rs engine_steps \
+    mutant position_off_after_a_shared_prefix src/engine/schedule/sequence/block_table.rs engine_steps \
         'self.computed = shared.blocks * pool.block_size();' \
         'self.computed = shared.blocks * pool.block_size() + usize::from(shared.blocks > 0);'
 }

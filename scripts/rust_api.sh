@@ -4,8 +4,8 @@
 # The items of src/lib.rs and src/api, and of the files whose types they hand on: signatures, fields and variants, without comments.
 set -eu
 cd "$(dirname "$0")/.."
-files="src/lib.rs src/api/engine.rs src/api/handle.rs src/api/log.rs src/runner/options.rs src/engine/sampling_params.rs src/engine/output.rs
-    src/engine/logprobs.rs src/text/structure/mod.rs src/text/answer/mod.rs src/text/answer/tools.rs src/base/error.rs"
+files="src/lib.rs src/api/engine.rs src/api/handle.rs src/api/log.rs src/runner/options.rs src/engine/api/sampling_params.rs src/engine/results/output.rs
+    src/engine/results/logprobs.rs src/text/structure/mod.rs src/text/answer/mod.rs src/text/answer/tools.rs src/base/error.rs"
 out=docs/rust-api.txt
 new=$(mktemp)
 trap 'rm -f "$new"' EXIT

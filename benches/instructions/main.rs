@@ -5,7 +5,7 @@
 
 use compute::cpu::{Cpu, Isa};
 use compute::ops;
-use compute::{Device, HostMatrix};
+use compute::{Device, HostMatrix, LayerInput};
 use formats::{Block, Codes, Coding, Scaled, Scales};
 use os::HostBytes;
 
@@ -43,7 +43,7 @@ fn main() {
     out.set_rows(tokens);
     x.values_mut().fill(0.5);
     for _ in 0..times {
-        ops::linear(cpu, &mut out, &x, &weight, None, 0..OUTPUTS);
+        ops::linear(cpu, &mut out, LayerInput::new(&x, &weight, None), 0..OUTPUTS);
     }
 }
 

@@ -12,8 +12,8 @@ use compute::batch::{Adjustment, Batch, BatchLimits, Sampling};
 use compute::cuda::{Chaining, Cuda, DeviceBatch, EventKind, KvCache, Matrix, Route, Tensor, Vector, device_count};
 use compute::ops;
 use compute::{
-    Activation, AddNorm, AttentionSpec, Device, HostMatrix, HostVector, KvFormat, KvLayout, KvShape, NextNorm,
-    NormExtent, NormKind, NormOrder, NormWeights, Pairing, QkNormRope, QkNormWeights, RopeTable,
+    Activation, AddNorm, AttentionSpec, Device, HostMatrix, HostVector, KvFormat, KvLayout, KvShape, LayerInput,
+    NextNorm, NormExtent, NormKind, NormOrder, NormWeights, Pairing, QkNormRope, QkNormWeights, RopeTable,
 };
 use formats::DType;
 use model::Model;
@@ -195,7 +195,7 @@ impl Bench {
         let weights = self.weights(1 << 19, 4096, 0);
         let (x, mut out) = (self.tensor(1, 4096), self.tensor(1, 1 << 19));
         self.cuda.set_route(Route::Stream);
-        let us = self.time(1, |cuda| ops::linear(cuda, &mut out, &x, &weights[0], None, 0..1 << 19));
+        let us = self.time(1, |cuda| ops::linear(cuda, &mut out, LayerInput::new(&x, &weights[0], None), 0..1 << 19));
         self.read_bytes_s = 2.0 * 4096.0 * f64::from(1 << 19) / us * 1e6;
         self.line("ceiling: read of 4.3 GB by a product", us, self.read_bytes_s * us * 1e-6, 0.0);
         drop((weights, x, out));
@@ -204,8 +204,9 @@ impl Bench {
         let flops = 2.0 * 8192f64.powi(3);
         for route in [Route::Tiled, Route::Blas] {
             self.cuda.set_route(route);
-            let us =
-                self.time(4, |cuda| (0..4).for_each(|_| ops::linear(cuda, &mut out, &x, &weights[0], None, 0..8192)));
+            let us = self.time(4, |cuda| {
+                (0..4).for_each(|_| ops::linear(cuda, &mut out, LayerInput::new(&x, &weights[0], None), 0..8192))
+            });
             if route == Route::Blas && self.cuda.has_blas() {
                 self.flops_s = flops / us * 1e6;
             }
@@ -337,7 +338,9 @@ impl Bench {
                         }
                         self.cuda.set_route(route);
                         let us = self.time(weights.len(), |cuda| {
-                            weights.iter().for_each(|w| ops::linear(cuda, &mut out, &x, w, None, 0..n));
+                            weights
+                                .iter()
+                                .for_each(|w| ops::linear(cuda, &mut out, LayerInput::new(&x, w, None), 0..n));
                         });
                         let bytes = (2 * (n * k + m * (n + k))) as f64;
                         let flops = (2 * m * n * k) as f64;
@@ -369,7 +372,9 @@ impl Bench {
                     for (plain, &m) in plain.iter_mut().zip(tokens) {
                         let (x, mut out) = (self.tensor(m, k), self.tensor(m, n));
                         let us = self.time(weights.len(), |cuda| {
-                            weights.iter().for_each(|w| ops::linear(cuda, &mut out, &x, w, None, 0..n));
+                            weights
+                                .iter()
+                                .for_each(|w| ops::linear(cuda, &mut out, LayerInput::new(&x, w, None), 0..n));
                         });
                         if mixture == Mixture::Bf16 {
                             *plain = us;

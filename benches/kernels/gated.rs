@@ -5,7 +5,7 @@ use super::model::Model;
 use super::{Bench, DTYPE, batch_of};
 use compute::cuda::Route;
 use compute::ops;
-use compute::{Activation, Device, KvShape};
+use compute::{Activation, Device, KvShape, LayerInput};
 
 const TOKENS: [usize; 9] = [9, 16, 32, 64, 96, 128, 144, 192, 256];
 /// Rows of steps alone: layers whose weights multiprocessors do not hold have a kernel for gates up to 8.
@@ -31,9 +31,15 @@ impl Bench {
                     let us = self.time(weights.len(), |cuda| {
                         for weight in &weights {
                             if is_gated {
-                                ops::gated_linear(cuda, &mut out, &mut gate_up, &x, weight, None, Activation::Silu);
+                                ops::gated_linear(
+                                    cuda,
+                                    &mut out,
+                                    &mut gate_up,
+                                    LayerInput::new(&x, weight, None),
+                                    Activation::Silu,
+                                );
                             } else {
-                                ops::linear(cuda, &mut gate_up, &x, weight, None, 0..2 * width);
+                                ops::linear(cuda, &mut gate_up, LayerInput::new(&x, weight, None), 0..2 * width);
                                 ops::activate_mul(cuda, &mut out, &gate_up, Activation::Silu);
                             }
                         }

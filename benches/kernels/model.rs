@@ -98,7 +98,7 @@ impl Model {
         ops::norm(cuda, normed, residual, rms(&self.norms[0][0]));
         for (index, [qkv_weight, out_weight, gate_up_weight, down_weight]) in self.layers.iter().enumerate() {
             let transform = transform(&self.head_norm, &self.rope, shape.head_dim);
-            ops::linear(cuda, qkv, normed, qkv_weight, None, 0..shape.qkv());
+            ops::linear(cuda, qkv, LayerInput::new(normed, qkv_weight, None), 0..shape.qkv());
             if !self.attends {
                 // `attended` stays as it is.
             } else if self.is_fused {
@@ -110,25 +110,31 @@ impl Model {
             }
             let next = NextNorm { out: &mut *normed, norm: rms(&self.norms[index][1]) };
             if self.is_added {
-                let out = LayerInput { x: &*attended, weight: out_weight, bias: None };
+                let out = LayerInput::new(&*attended, out_weight, None);
                 ops::linear_add_norm(cuda, residual, x, out, AddNorm::PLAIN, next);
             } else {
-                ops::linear(cuda, x, attended, out_weight, None, 0..shape.hidden);
+                ops::linear(cuda, x, LayerInput::new(attended, out_weight, None), 0..shape.hidden);
                 ops::add_norm(cuda, residual, x, AddNorm::PLAIN, Some(next));
             }
             if self.is_gated {
-                ops::gated_linear(cuda, gated, gate_up, normed, gate_up_weight, None, Activation::Silu);
+                ops::gated_linear(
+                    cuda,
+                    gated,
+                    gate_up,
+                    LayerInput::new(normed, gate_up_weight, None),
+                    Activation::Silu,
+                );
             } else {
-                ops::linear(cuda, gate_up, normed, gate_up_weight, None, 0..2 * shape.width);
+                ops::linear(cuda, gate_up, LayerInput::new(normed, gate_up_weight, None), 0..2 * shape.width);
                 ops::activate_mul(cuda, gated, gate_up, Activation::Silu);
             }
             let norm = self.norms.get(index + 1).map_or(&self.last_norm, |[norm, _]| norm);
             let next = NextNorm { out: &mut *normed, norm: rms(norm) };
             if self.is_added {
-                let down = LayerInput { x: &*gated, weight: down_weight, bias: None };
+                let down = LayerInput::new(&*gated, down_weight, None);
                 ops::linear_add_norm(cuda, residual, x, down, AddNorm::PLAIN, next);
             } else {
-                ops::linear(cuda, x, gated, down_weight, None, 0..shape.hidden);
+                ops::linear(cuda, x, LayerInput::new(gated, down_weight, None), 0..shape.hidden);
                 ops::add_norm(cuda, residual, x, AddNorm::PLAIN, Some(next));
             }
         }
@@ -139,7 +145,7 @@ impl Model {
         } else {
             normed
         };
-        ops::linear(cuda, logits, last, &self.embedding, None, 0..shape.vocab);
+        ops::linear(cuda, logits, LayerInput::new(last, &self.embedding, None), 0..shape.vocab);
         ops::sample(cuda, device_batch, logits);
     }
 }

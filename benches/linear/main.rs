@@ -9,7 +9,7 @@ mod ceilings;
 use ceilings::Unit;
 use compute::cpu::{Cpu, Isa, Pool};
 use compute::ops;
-use compute::{Device, HostMatrix};
+use compute::{Device, HostMatrix, LayerInput};
 use formats::{Block, Codes, Coding, Scaled, Scales};
 use memmap2::Mmap;
 use os::HostBytes;
@@ -183,7 +183,7 @@ fn medians_and_bests(
     for turn in 0.. {
         for (times, matrices) in times.iter_mut().zip(&matrices) {
             let start = Instant::now();
-            ops::linear(cpu, &mut out, &x, &matrices[turn % matrices.len()], None, 0..layer.outputs);
+            ops::linear(cpu, &mut out, LayerInput::new(&x, &matrices[turn % matrices.len()], None), 0..layer.outputs);
             times.push(start.elapsed().as_secs_f64());
         }
         if turn >= 2 && begin.elapsed() > TIME * codings.len() as u32 {

@@ -68,9 +68,7 @@ pub trait Ops: Device {
     fn linear(
         &mut self,
         out: &mut Tensor<Self::Storage>,
-        x: &Tensor<Self::Storage>,
-        weight: &Self::Matrix,
-        bias: Option<&Self::Vector>,
+        layer: LayerInput<Tensor<Self::Storage>, Self::Matrix, Self::Vector>,
         columns: Range<usize>,
     );
     /// See [`ops::linear_add_norm`](crate::ops::linear_add_norm).
@@ -130,12 +128,10 @@ pub trait Ops: Device {
         &mut self,
         out: &mut Tensor<Self::Storage>,
         gate_up: &mut Tensor<Self::Storage>,
-        x: &Tensor<Self::Storage>,
-        weight: &Self::Matrix,
-        bias: Option<&Self::Vector>,
+        layer: LayerInput<Tensor<Self::Storage>, Self::Matrix, Self::Vector>,
         activation: Activation,
     ) {
-        unfused::gated_linear(self, out, gate_up, x, weight, bias, activation);
+        unfused::gated_linear(self, out, gate_up, layer, activation);
     }
     /// See [`ops::route`](crate::ops::route).
     fn route(

@@ -3,6 +3,7 @@
 //! Invariant: all that belongs to the keys and values of a block in a layer lies in [`KvShape::head_bytes`] consecutive bytes per KV
 //! head, so that whoever copies blocks, or the heads of a block, needs to know no format.
 
+use crate::batch::Batch;
 use formats::DType;
 
 /// How keys and values are encoded.
@@ -89,13 +90,79 @@ pub struct KvHeads {
 pub struct KvLayout {
     /// Heads of each layer. `[layers]`
     pub layers: Vec<KvHeads>,
+    /// How layers of other heads lie in the same blocks, where a model has such groups.
+    pub split: Option<KvSplit>,
     /// Tokens of a block.
     pub block_size: usize,
     /// Encoding of keys and values.
     pub format: KvFormat,
 }
 
+/// Layers of a model of which `parts` lie in one layer of the cache, so that a block has one size whichever layers it serves.
+///
+/// Block `b` of the cache is block `parts * b` of each of them: part `p` begins `p` of its own blocks behind the layer of the cache. Kernels
+/// know layers with blocks of one size, and [`scale_blocks`](KvLayout::scale_blocks) makes the numbers in block tables theirs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KvSplit {
+    /// What each of these layers stores.
+    pub heads: KvHeads,
+    /// How many lie in a layer of the cache.
+    pub parts: usize,
+    /// Which block tables lead to them.
+    pub tables: SplitTables,
+}
+
+/// The block tables of layers of which several lie in one layer of the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SplitTables {
+    /// That of the layers without a window.
+    First,
+    /// All others.
+    Windows,
+}
+
 impl KvLayout {
+    /// The shape of what lies at a place.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such place.
+    pub fn shape_at(&self, place: KvPlace) -> KvShape {
+        match place.part {
+            None => self.layer(place.layer),
+            Some(_) => {
+                let KvHeads { kv_heads, head_dim } = self.split.expect("a layout whose layers have parts").heads;
+                KvShape { kv_heads, head_dim, ..self.layer(place.layer) }
+            }
+        }
+    }
+
+    /// Bytes from the beginning of a layer to that of a part of it.
+    pub fn part_begins(&self, place: KvPlace) -> usize {
+        place.part.map_or(0, |part| part * self.shape_at(place).block_bytes())
+    }
+
+    /// Makes the blocks and slots of a batch, which are those of the cache, those of the layers to which each table leads.
+    pub fn scale_blocks(&self, batch: &mut Batch) {
+        let Some(KvSplit { parts, tables, .. }) = self.split else { return };
+        let (parts, size) = (parts as u32, self.block_size as u32);
+        let scale = |slots: &mut [u32], blocks: &mut [u32]| {
+            slots.iter_mut().for_each(|slot| *slot += *slot / size * (parts - 1) * size);
+            blocks.iter_mut().for_each(|block| *block *= parts);
+        };
+        match tables {
+            SplitTables::First => scale(&mut batch.slots, &mut batch.block_tables),
+            SplitTables::Windows => {
+                batch.window_tables.iter_mut().for_each(|table| scale(&mut table.slots, &mut table.block_tables));
+            }
+        }
+    }
+
+    /// The greatest number of blocks whose slots all have a number of 32 bits.
+    pub fn addressable_blocks(&self) -> u64 {
+        u64::from(u32::MAX) / (self.block_size * self.split.map_or(1, |split| split.parts)) as u64
+    }
+
     /// The shape of one layer.
     ///
     /// # Panics
@@ -111,10 +178,11 @@ impl KvLayout {
         (0..self.layers.len()).map(|layer| self.layer(layer))
     }
 
-    /// The shapes of layers, each once, in the order in which layers first have them.
+    /// The shapes of layers, each once, in the order in which layers first have them, and then that of layers that lie in parts.
     pub fn kinds(&self) -> Vec<KvShape> {
         let mut kinds = Vec::new();
-        for shape in self.shapes() {
+        let split = self.split.map(|_| self.shape_at(KvPlace { layer: 0, part: Some(0), table: 0 }));
+        for shape in self.shapes().chain(split) {
             if !kinds.contains(&shape) {
                 kinds.push(shape);
             }
@@ -150,6 +218,8 @@ impl KvLayout {
 pub struct KvPlace {
     /// Layer of the cache.
     pub layer: usize,
+    /// Which [part](KvSplit) of it; `None` for the whole.
+    pub part: Option<usize>,
     /// Which [block table](crate::batch::Batch::block_table_of) of a row leads to its blocks.
     pub table: usize,
 }
@@ -157,13 +227,13 @@ pub struct KvPlace {
 impl From<usize> for KvPlace {
     /// In a cache with one block table.
     fn from(layer: usize) -> KvPlace {
-        KvPlace { layer, table: 0 }
+        KvPlace { layer, part: None, table: 0 }
     }
 }
 
 /// Which layers of a model share a block table.
 ///
-/// Layers of one group share one; groups share the layers of the cache. The first group attends to all tokens before, or is the only one. The others attend
+/// Layers of one group share one; groups share the layers of the cache, of which each holds several layers of a group whose heads are smaller. The first group attends to all tokens before, or is the only one. The others attend
 /// to a window and give back the blocks before it, so that a block holds some tokens in the layers of one group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KvGroups {
@@ -171,6 +241,8 @@ pub struct KvGroups {
     pub places: Vec<KvPlace>,
     /// Layers of the cache.
     pub layers: usize,
+    /// Which layers of the model lie several in one layer of the cache.
+    pub split: Option<KvSplit>,
     /// Groups after the first, and the tokens that a token attends to at most in their layers, itself included.
     pub windowed: Option<Windowed>,
 }
@@ -213,37 +285,61 @@ const SAVING_MIN: f32 = 0.1;
 impl KvGroups {
     /// One group of all layers.
     pub fn one(layers: usize) -> KvGroups {
-        KvGroups { places: (0..layers).map(KvPlace::from).collect(), layers, windowed: None }
+        KvGroups { places: (0..layers).map(KvPlace::from).collect(), layers, split: None, windowed: None }
     }
 
     /// Groups of layers, of which each stores `heads` and has a `window` or none, for sequences of up to `model_len` tokens.
     ///
-    /// There are several groups where some layers have a window and some have none, all heads are alike, and it saves memory. The first group has the layers without
-    /// a window; the others have as many layers each, but for the last one.
+    /// There are several groups where some layers have a window and some have none, and it saves memory. The heads of the layers with a window are alike, and so are
+    /// those of the others; if they differ, the numbers of one are a multiple of those of the other. The first group has the layers without a window; the
+    /// others have as many numbers each, but for the last one.
     pub fn new(heads: &[KvHeads], windows: &[Option<usize>], model_len: usize) -> KvGroups {
         let one = KvGroups::one(heads.len());
-        let full = windows.iter().filter(|window| window.is_none()).count();
-        let narrow = windows.len() - full;
-        let Some(window) = windows.iter().flatten().copied().max().filter(|_| full > 0) else { return one };
-        let tables = narrow.div_ceil(full);
-        let padding = (full * (1 + tables)) as f32 / windows.len() as f32;
-        let needed = full * (model_len + tables * window.min(model_len));
-        let saved = 1.0 - needed as f32 / (windows.len() * model_len) as f32;
-        let is_uniform = heads.windows(2).all(|pair| pair[0] == pair[1]);
-        if !is_uniform || tables >= TABLES_MAX || padding > PADDING_MAX || saved < SAVING_MIN {
+        let of =
+            |is_narrow: bool| heads.iter().zip(windows).filter(move |(_, w)| w.is_some() == is_narrow).map(|(h, _)| *h);
+        let (Some(wide), Some(narrow)) = (of(false).next(), of(true).next()) else { return one };
+        let Some(window) = windows.iter().flatten().copied().max() else { return one };
+        let [full, narrow_layers] = [of(false).count(), of(true).count()];
+        let is_uniform = of(false).all(|heads| heads == wide) && of(true).all(|heads| heads == narrow);
+        let numbers = |heads: KvHeads| heads.kv_heads * heads.head_dim;
+        let (larger, smaller) = (numbers(wide).max(numbers(narrow)), numbers(wide).min(numbers(narrow)));
+        if !is_uniform || !larger.is_multiple_of(smaller) {
             return one;
         }
+        // Layers of each kind that lie in a layer of the cache.
+        let [of_wide, of_narrow] = [wide, narrow].map(|heads| larger / numbers(heads));
+        let layers = full.div_ceil(of_wide);
+        let tables = narrow_layers.div_ceil(layers * of_narrow);
+        // In layers of the cache.
+        let in_one_table = full as f32 / of_wide as f32 + narrow_layers as f32 / of_narrow as f32;
+        let padding = (layers * (1 + tables)) as f32 / in_one_table;
+        let needed = layers * (model_len + tables * window.min(model_len));
+        let saved = 1.0 - needed as f32 / (in_one_table * model_len as f32);
+        if tables >= TABLES_MAX || padding > PADDING_MAX || saved < SAVING_MIN {
+            return one;
+        }
+        let split = (wide != narrow).then_some(match of_wide > 1 {
+            true => KvSplit { heads: wide, parts: of_wide, tables: SplitTables::First },
+            false => KvSplit { heads: narrow, parts: of_narrow, tables: SplitTables::Windows },
+        });
+        let place = |index: usize, parts: usize, tables: SplitTables| {
+            let in_table = index % (layers * parts);
+            let is_part = split.is_some_and(|split| split.tables == tables);
+            let part = is_part.then_some(in_table % parts);
+            KvPlace { layer: in_table / parts, part, table: index / (layers * parts) }
+        };
         let (mut wide, mut narrow) = (0.., 0..);
         let place = |window: &Option<usize>| match window {
-            None => KvPlace { layer: wide.next().expect("endless"), table: 0 },
+            None => place(wide.next().expect("endless"), of_wide, SplitTables::First),
             Some(_) => {
-                let index = narrow.next().expect("endless");
-                KvPlace { layer: index % full, table: 1 + index / full }
+                let place = place(narrow.next().expect("endless"), of_narrow, SplitTables::Windows);
+                KvPlace { table: 1 + place.table, ..place }
             }
         };
         KvGroups {
             places: windows.iter().map(place).collect(),
-            layers: full,
+            layers,
+            split,
             windowed: Some(Windowed { tables, window }),
         }
     }
@@ -271,7 +367,7 @@ impl KvShape {
     /// A cache of `layers` layers of this shape.
     pub fn layers(self, layers: usize) -> KvLayout {
         let KvShape { kv_heads, head_dim, block_size, format } = self;
-        KvLayout { layers: vec![KvHeads { kv_heads, head_dim }; layers], block_size, format }
+        KvLayout { layers: vec![KvHeads { kv_heads, head_dim }; layers], split: None, block_size, format }
     }
 
     /// Bytes of one block in this layer, keys and values.
@@ -375,6 +471,9 @@ mod tests {
         assert_eq!(KvGroups::new(&heads, &[Some(4); 7], 100), one, "all blocks before the window are given back");
         let mut differ = heads;
         differ[3].kv_heads = 1;
+        assert_eq!(KvGroups::new(&differ, &windows, 100), one, "layers with a window that differ");
+        let differ: Vec<_> =
+            windows.iter().map(|w| KvHeads { kv_heads: if w.is_some() { 3 } else { 2 }, head_dim: 8 }).collect();
         assert_eq!(KvGroups::new(&differ, &windows, 100), one);
         // 6 layers and one: a group of one layer would be padded to six.
         let mostly: Vec<_> = (0..7).map(|layer| (layer == 0).then_some(4)).collect();
@@ -396,11 +495,88 @@ mod tests {
         assert!(of_gemma3 < 0.25 && of_gpt_oss < 0.52, "{of_gemma3} {of_gpt_oss}");
     }
 
+    const fn heads(kv_heads: usize, head_dim: usize) -> KvHeads {
+        KvHeads { kv_heads, head_dim }
+    }
+
+    #[test]
+    fn layers_of_smaller_heads_lie_several_in_a_layer_of_the_cache() {
+        let windows: Vec<_> = (0..12).map(|layer| (layer % 6 != 5).then_some(4)).collect();
+        let with = |wide, narrow| {
+            let heads: Vec<_> = windows.iter().map(|window| if window.is_some() { narrow } else { wide }).collect();
+            let groups = KvGroups::new(&heads, &windows, 100);
+            let places: Vec<_> =
+                groups.places.iter().map(|place| (place.table, place.layer, place.part.unwrap_or(9))).collect();
+            (groups, places)
+        };
+        let (groups, places) = with(heads(1, 16), heads(4, 8));
+        let split = KvSplit { heads: heads(1, 16), parts: 2, tables: SplitTables::First };
+        assert_eq!((groups.layers, groups.split, groups.window_tables()), (1, Some(split), 10));
+        assert_eq!(places[..6], [(1, 0, 9), (2, 0, 9), (3, 0, 9), (4, 0, 9), (5, 0, 9), (0, 0, 0)]);
+        assert_eq!(places[11], (0, 0, 1));
+        let (groups, places) = with(heads(1, 16), heads(1, 8));
+        let split = KvSplit { heads: heads(1, 8), parts: 2, tables: SplitTables::Windows };
+        assert_eq!((groups.layers, groups.split, groups.window_tables()), (2, Some(split), 3));
+        assert_eq!(places[..6], [(1, 0, 0), (1, 0, 1), (1, 1, 0), (1, 1, 1), (2, 0, 0), (0, 0, 9)]);
+        let (groups, places) = with(heads(1, 16), heads(2, 8));
+        assert_eq!((groups.layers, groups.split.map(|split| split.parts)), (2, Some(1)), "as many numbers");
+        assert_eq!(places[..3], [(1, 0, 0), (1, 1, 0), (2, 0, 0)]);
+    }
+
+    #[test]
+    fn each_block_of_each_layer_has_bytes_of_its_own() {
+        let split = KvSplit { heads: heads(1, 8), parts: 3, tables: SplitTables::First };
+        let layout = KvLayout { split: Some(split), ..KvShape { kv_heads: 3, head_dim: 8, ..PLAIN }.layers(2) };
+        let blocks = 4;
+        // The tokens of block b in the layers of table b % 2.
+        let mut batch = Batch { table_width: 1, window_tables: vec![Default::default()], ..Batch::default() };
+        batch.slots.extend((0..blocks).flat_map(|block| (0..5).map(move |offset| block * 5 + offset)));
+        batch.block_tables.extend(0..blocks);
+        (batch.window_tables[0].slots, batch.window_tables[0].block_tables) =
+            (batch.slots.clone(), (0..blocks).collect());
+        layout.scale_blocks(&mut batch);
+        assert_eq!(
+            (&batch.block_tables[..], &batch.window_tables[0].block_tables[..]),
+            (&[0, 3, 6, 9][..], &[0, 1, 2, 3][..])
+        );
+        let starts = layout.starts(blocks as usize).unwrap();
+        let mut owners = vec![0; starts[2]];
+        let places = [(Some(0), 0), (Some(1), 0), (Some(2), 0), (None, 1)];
+        for place in (0..2).flat_map(|layer| places.map(|(part, table)| KvPlace { layer, part, table })) {
+            let (shape, begins) = (layout.shape_at(place), starts[place.layer] + layout.part_begins(place));
+            let own = (0..blocks as usize * 5).filter(|slot| slot / 5 % 2 == place.table);
+            for (slot, head) in own.flat_map(|slot| (0..shape.kv_heads).map(move |head| (slot, head))) {
+                let slot = batch.slots_of(place.table)[slot] as usize;
+                for at in [shape.key_at(slot, head), shape.value_at(slot, head)] {
+                    owners[begins + 2 * at..][..2 * shape.head_dim].iter_mut().for_each(|n| *n += 1);
+                }
+            }
+        }
+        assert!(owners.iter().all(|&n| n == 1), "{owners:?}");
+    }
+
+    #[test]
+    fn groups_of_heads_of_two_sizes_save_what_their_windows_leave() {
+        // Bytes of a sequence of 32,768 tokens, in bf16, with one table and with groups.
+        let bytes = |layers: usize, wide: KvHeads, narrow: KvHeads| {
+            let windows: Vec<_> = (0..layers).map(|layer| (layer % 6 != 5).then_some(1024)).collect();
+            let all: Vec<_> = windows.iter().map(|window| if window.is_some() { narrow } else { wide }).collect();
+            let groups = KvGroups::new(&all, &windows, 32_768);
+            let windowed = groups.windowed.expect("groups");
+            let token = |heads: KvHeads| 2 * 2 * heads.kv_heads * heads.head_dim;
+            let larger = token(wide).max(token(narrow));
+            let blocks = 32_768 / 16 + windowed.tables * windowed.blocks(1, 16);
+            (all.iter().map(|heads| token(*heads) * 32_768).sum::<usize>(), groups.layers * larger * blocks * 16)
+        };
+        // Gemma 4 of 12B and of 31B parameters.
+        assert_eq!(bytes(48, heads(1, 512), heads(8, 256)), (11_274_289_152, 882_900_992));
+        assert_eq!(bytes(60, heads(4, 512), heads(16, 256)), (29_527_900_160, 3_549_429_760));
+    }
+
     #[test]
     fn a_block_is_as_large_as_its_layers_together() {
-        let heads = |kv_heads, head_dim| KvHeads { kv_heads, head_dim };
         let layers = vec![heads(8, 256), heads(8, 256), heads(1, 512)];
-        let layout = KvLayout { layers, block_size: 16, format: DType::Bf16.into() };
+        let layout = KvLayout { layers, split: None, block_size: 16, format: DType::Bf16.into() };
         assert_eq!(layout.token_bytes(), 2 * 2 * (8 * 256 + 8 * 256 + 512));
         let block = |kv_heads: usize, head_dim: usize| 2 * 2 * 16 * kv_heads * head_dim;
         let starts = [0, 3 * block(8, 256), 6 * block(8, 256), 6 * block(8, 256) + 3 * block(1, 512)];

@@ -42,8 +42,10 @@ pub use experts::{
 };
 pub use host_matrix::HostMatrix;
 pub use host_vector::HostVector;
-pub use kv_shape::{KvCacheDtype, KvFormat, KvGroups, KvHeads, KvLayout, KvPlace, KvShape, Windowed};
-pub use layer_input::LayerInput;
+pub use kv_shape::{
+    KvCacheDtype, KvFormat, KvGroups, KvHeads, KvLayout, KvPlace, KvShape, KvSplit, SplitTables, Windowed,
+};
+pub use layer_input::{Adapter, LayerInput};
 pub use norm::{AddNorm, NextNorm, NormKind, NormWeights};
 pub use part::Part;
 pub use qk_norm_rope::{NormExtent, NormOrder, Pairing, QkNormRope, QkNormWeights, RopeTable, WholeRows};

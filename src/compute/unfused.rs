@@ -12,7 +12,7 @@ pub fn linear_add_norm<B: Ops>(
     next: NextNorm<Tensor<B::Storage>, B::Vector>,
 ) {
     let (columns, _) = B::matrix_shape(layer.weight);
-    backend.linear(delta, layer.x, layer.weight, layer.bias, 0..columns);
+    backend.linear(delta, layer, 0..columns);
     backend.add_norm(residual, delta, add, Some(next));
 }
 
@@ -21,13 +21,11 @@ pub fn gated_linear<B: Ops>(
     backend: &mut B,
     out: &mut Tensor<B::Storage>,
     gate_up: &mut Tensor<B::Storage>,
-    x: &Tensor<B::Storage>,
-    weight: &B::Matrix,
-    bias: Option<&B::Vector>,
+    layer: LayerInput<Tensor<B::Storage>, B::Matrix, B::Vector>,
     activation: Activation,
 ) {
-    let (columns, _) = B::matrix_shape(weight);
-    backend.linear(gate_up, x, weight, bias, 0..columns);
+    let (columns, _) = B::matrix_shape(layer.weight);
+    backend.linear(gate_up, layer, 0..columns);
     backend.activate_mul(out, gate_up, activation);
 }
 

@@ -4,7 +4,7 @@
 //! The tokens that a penalty looks at are counted as they come, so that asking for a token copies a list and makes none. A
 //! preempted sequence keeps its tokens, and with them this list.
 
-use super::sampling_params::SamplingParams;
+use crate::api::sampling_params::SamplingParams;
 use base::TokenId;
 use compute::batch::{Adjustment, Sampling};
 

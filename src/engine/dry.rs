@@ -7,8 +7,8 @@
 //! For each distance, [`History`] keeps how many of the last tokens equal those so far before. A new token makes each of these numbers one
 //! greater, or 0: the cost of a token grows with the tokens looked at, whatever they are. The tokens of a prompt cost the same in all.
 
-use super::sampling_params::SamplingParams;
-use super::stop_strings::Search;
+use crate::api::sampling_params::SamplingParams;
+use crate::results::stop_strings::Search;
 use base::TokenId;
 use compute::batch::{Adjustment, Sampling};
 use std::cmp::Reverse;

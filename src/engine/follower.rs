@@ -3,9 +3,9 @@
 //! It serves: each call of [`step`](FollowerEngine::step) computes the passes that process 0 schedules. It has a model and a tokenizer
 //! like any other engine, and neither scheduler nor requests.
 
-use super::handle::{EngineHandle, TextFiles};
-use super::output::{Stats, StepReport};
-use super::{Budget, EngineLimits};
+use crate::api::handle::{EngineHandle, TextFiles};
+use crate::results::output::{Stats, StepReport};
+use crate::{Budget, EngineLimits};
 use base::error::Result;
 use runner::ModelInfo;
 use runner::follower::{Follower, Served};

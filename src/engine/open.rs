@@ -1,10 +1,10 @@
 //! Opening an engine on a model folder.
 
-use super::follower::FollowerEngine;
-use super::generation_config::GenerationConfig;
-use super::handle::TextFiles;
-use super::options::EngineOptions;
-use super::{Engine, EngineLimits, Opened};
+use crate::api::generation_config::GenerationConfig;
+use crate::api::handle::TextFiles;
+use crate::follower::FollowerEngine;
+use crate::options::EngineOptions;
+use crate::{Engine, EngineLimits, Opened};
 use base::error::Result;
 use base::log::{Level, log};
 use formats::source::Source;

@@ -17,11 +17,11 @@
 //! device. Behind them come the blocks of the last window, where the model has window tables, `[entries][tables]` in the same form, and then the recurrent
 //! state after the last token. The checksum detects damage and not intent: whoever can write such bytes can make the model say anything.
 
-use super::block_manager::{PrefixId, SharedPrefix};
-use super::inbox::Intake;
-use super::options::PrefixCache;
-use super::sampling_params::SamplingParams;
-use super::{Engine, Prompt};
+use crate::api::inbox::Intake;
+use crate::api::sampling_params::SamplingParams;
+use crate::options::PrefixCache;
+use crate::schedule::blocks::{PrefixId, SharedPrefix};
+use crate::{Engine, Prompt};
 use base::TokenId;
 use base::error::{Error, Result};
 use compute::batch::{BlockId, NO_STATE, StateSlot};
@@ -198,7 +198,7 @@ impl Engine {
     /// # Errors
     ///
     /// [`Error::UnknownRequest`] when that completion has ended, [`Error::Option`] when `params` have another salt, and the
-    /// errors of [`EngineHandle::add_request`](super::EngineHandle::add_request).
+    /// errors of [`EngineHandle::add_request`](crate::EngineHandle::add_request).
     pub fn fork(&mut self, request_id: u64, index: u32, params: SamplingParams) -> Result<u64> {
         self.take_inbox(Intake::All);
         let key = self.handle.key(request_id)?.completion(index);
@@ -207,6 +207,9 @@ impl Engine {
         if params.cache_salt != 0 && params.cache_salt != cache_salt {
             let value = params.cache_salt.to_string();
             return Err(Error::Option { field: "cache_salt", value, wanted: "0 or that of the request to be forked" });
+        }
+        if !sequence.has_tokens_alone() {
+            return Err(Error::Unsupported { what: "a fork of a request whose prompt has embeddings".to_owned() });
         }
         self.handle.add_request(Prompt::Tokens(sequence.known_tokens()), SamplingParams { cache_salt, ..params })
     }
@@ -252,7 +255,7 @@ const SHAPE: [&str; 5] =
 
 impl Header {
     fn new(info: &ModelInfo, salt: u64, blocks: u64) -> Header {
-        let KvLayout { ref layers, block_size, format } = info.kv_layout;
+        let KvLayout { ref layers, block_size, format, .. } = info.kv_layout;
         // Where layers differ, the fingerprint knows how.
         let is_uniform = layers.windows(2).all(|pair| pair[0] == pair[1]);
         let heads = layers.first().filter(|_| is_uniform);

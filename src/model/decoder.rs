@@ -17,7 +17,7 @@ use crate::weights::Weights;
 use base::error::Result;
 use compute::batch::BatchLimits;
 use compute::ops;
-use compute::{Backend, Part, Tensor};
+use compute::{Backend, LayerInput, Part, Tensor};
 use std::ops::Range;
 
 /// Slices of the head begin at a multiple of this, so that kernels see whole tiles.
@@ -91,7 +91,7 @@ impl<B: Backend> Decoder<B> {
         let layer_inputs = spec.layer_inputs.as_ref();
         let layer_inputs =
             layer_inputs.map(|inputs| LayerInputs::load(backend, spec, inputs, weights, limits.tokens)).transpose()?;
-        let mut places = Places::new(spec, limits.model_len);
+        let mut places = Places::new(spec, limits);
         let load = |(index, layer)| Layer::load(backend, layer, &sharding, weights, &mut places, [index, spec.hidden]);
         let layers: Result<Vec<_>> = spec.layers.iter().enumerate().map(load).collect();
         let final_norm = Norm::load(backend, &spec.final_norm, weights, names.final_norm, spec.hidden)?;
@@ -246,7 +246,7 @@ impl<B: Backend> Decoder<B> {
         let Activations { gathered, logits, own_logits, .. } = &mut self.activations;
         let Head { weight, scale, softcap } = &self.head;
         let to = own_logits.as_mut().unwrap_or(logits);
-        ops::linear(backend, to, gathered, weight.as_ref().unwrap_or(&self.embedding), None, columns);
+        ops::linear(backend, to, LayerInput::new(gathered, weight.as_ref().unwrap_or(&self.embedding), None), columns);
         if is_last && !self.sharding.is_alone() {
             let part = own_logits.as_ref().map(|x| Part { x, first: 0 });
             ops::join_columns(backend, logits, part, &self.sharding.vocab);

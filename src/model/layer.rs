@@ -10,6 +10,7 @@ use crate::spec::{self, DecoderSpec, LayerSpec, Mixer, StreamScale};
 use crate::stream::{Stream, SublayerOutput};
 use crate::weights::Weights;
 use base::error::Result;
+use compute::batch::BatchLimits;
 use compute::{Backend, KvPlace, NormWeights, Tensor};
 use std::vec;
 
@@ -74,9 +75,9 @@ pub struct Places {
 }
 
 impl Places {
-    /// Those of the branches of a decoder, in order, for sequences of up to `model_len` tokens.
-    pub fn new(spec: &DecoderSpec, model_len: usize) -> Places {
-        let groups = spec.kv_groups(model_len);
+    /// Those of the branches of a decoder, in order.
+    pub fn new(spec: &DecoderSpec, limits: &BatchLimits) -> Places {
+        let groups = spec.kv_groups(limits);
         let keys: Vec<_> = spec.kv_layers().into_iter().map(|layer| groups.places[layer]).collect();
         Places { keys: keys.into_iter(), state: 0 }
     }

@@ -91,13 +91,13 @@ impl<B: Backend> Linear<B> {
         &'a self,
         x: &'a Tensor<B::Storage>,
     ) -> LayerInput<'a, Tensor<B::Storage>, B::Matrix, B::Vector> {
-        LayerInput { x, weight: &self.weight, bias: self.bias.as_ref() }
+        LayerInput::new(x, &self.weight, self.bias.as_ref())
     }
 
     /// `out = x weight^T + bias`. `out` is `[tokens, outputs]`, `x` is `[tokens, inputs]`.
     pub fn forward(&self, backend: &mut B, out: &mut Tensor<B::Storage>, x: &Tensor<B::Storage>) {
         let (outputs, _) = B::matrix_shape(&self.weight);
-        ops::linear(backend, out, x, &self.weight, self.bias.as_ref(), 0..outputs);
+        ops::linear(backend, out, self.with_input(x), 0..outputs);
     }
 
     /// Of outputs that are gates, then as many numbers of up: `out = activation(gate) * up`. `out` is `[tokens, outputs / 2]`, `x` is
@@ -110,6 +110,6 @@ impl<B: Backend> Linear<B> {
         x: &Tensor<B::Storage>,
         activation: Activation,
     ) {
-        ops::gated_linear(backend, out, gate_up, x, &self.weight, self.bias.as_ref(), activation);
+        ops::gated_linear(backend, out, gate_up, self.with_input(x), activation);
     }
 }

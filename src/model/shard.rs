@@ -6,7 +6,7 @@
 
 use crate::spec::{DecoderSpec, FeedForward, Mixer};
 use base::error::{Error, Result};
-use compute::{KvHeads, KvLayout};
+use compute::{KvHeads, KvLayout, KvSplit};
 use std::ops::Range;
 
 /// How the two projections back into the residual stream are divided among ranks.
@@ -160,7 +160,8 @@ impl Sharding {
     /// The KV cache of rank `rank`, where that of the model is `whole`.
     pub fn kv_layout(&self, rank: usize, whole: &KvLayout) -> KvLayout {
         let own = |heads: &KvHeads| KvHeads { kv_heads: self.kv_heads(heads.kv_heads)[rank].len(), ..*heads };
-        KvLayout { layers: whole.layers.iter().map(own).collect(), ..*whole }
+        let split = whole.split.map(|split| KvSplit { heads: own(&split.heads), ..split });
+        KvLayout { layers: whole.layers.iter().map(own).collect(), split, ..*whole }
     }
 }
 

@@ -294,17 +294,29 @@ impl DecoderSpec {
         self.attentions().filter(|attention| attention.kv_source == KvSource::Own)
     }
 
-    /// Where each KV layer is, for sequences of up to `model_len` tokens.
-    pub fn kv_groups(&self, model_len: usize) -> KvGroups {
+    /// Where each KV layer is in an engine with these limits, which say whether layers with a window have block tables of their own.
+    pub fn kv_groups(&self, limits: &BatchLimits) -> KvGroups {
+        match limits.window_tables {
+            0 => KvGroups::one(self.kv_heads().len()),
+            _ => self.window_groups(limits.model_len),
+        }
+    }
+
+    /// The groups that save memory for sequences of up to `model_len` tokens.
+    pub fn window_groups(&self, model_len: usize) -> KvGroups {
         let windows: Vec<_> = self.own_attentions().map(|attention| attention.scores.window).collect();
         KvGroups::new(&self.kv_heads(), &windows, model_len)
     }
 
     /// The KV cache that this model needs in passes within `limits`.
     pub fn kv_layout(&self, limits: &BatchLimits, format: KvFormat) -> KvLayout {
-        let mut layers = self.kv_heads();
-        layers.truncate(self.kv_groups(limits.model_len).layers);
-        KvLayout { layers, block_size: limits.block_size, format }
+        let (mut layers, groups) = (self.kv_heads(), self.kv_groups(limits));
+        if let Some(split) = groups.split {
+            // Those of which each takes a whole layer of the cache stay.
+            layers.retain(|heads| *heads != split.heads);
+        }
+        layers.truncate(groups.layers);
+        KvLayout { layers, split: groups.split, block_size: limits.block_size, format }
     }
 }
 

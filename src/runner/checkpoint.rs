@@ -10,7 +10,7 @@ use super::wire::BatchBounds;
 use base::error::Result;
 use base::log::{Level, log};
 use compute::batch::BatchLimits;
-use compute::{Backend, KvFormat};
+use compute::{Backend, KvCacheDtype, KvFormat};
 use formats::source::Source;
 use model::description::Description;
 use model::spec::HeadWeights;
@@ -39,7 +39,11 @@ impl Checkpoint {
     pub fn open<B: Backend>(source: &Source, config: &EngineOptions) -> Result<Checkpoint> {
         let mut model = Description::read(source)?;
         let limits = memory::batch_limits(config, model.spec.max_positions, &B::DEFAULTS)?;
-        let window_tables = model.spec.kv_groups(limits.model_len).window_tables();
+        let groups = model.spec.window_groups(limits.model_len);
+        // Scales of int8 make heads of several sizes no multiples of each other, and ranks exchange blocks head by head.
+        let is_whole = groups.split.is_none();
+        let fits = is_whole || config.kv_cache_dtype == KvCacheDtype::Auto && config.tensor_parallel_size == 1;
+        let window_tables = if fits { groups.window_tables() } else { 0 };
         let limits = BatchLimits { window_tables, ..limits };
         // What is free is asked before weights are copied, so that a share of it is the same however they come.
         let free = memory::free_host_bytes();

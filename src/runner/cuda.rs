@@ -256,7 +256,7 @@ fn open_rank(
         let kinds = kv_layout.kinds();
         let layers = spec.attentions().zip(spec.kv_layers()).map(|(attention, kv_layer)| {
             let heads = sharding.heads(attention.scores.heads, attention.kv_heads).own_heads().len();
-            let shape = kv_layout.layer(groups.places[kv_layer].layer);
+            let shape = kv_layout.shape_at(groups.places[kv_layer]);
             let kind = kinds.iter().position(|kind| *kind == shape).expect("kinds are those of layers");
             (heads, kind, attention.scores.window)
         });

@@ -283,7 +283,7 @@ impl ModelInfo {
             num_ranks: 1,
             process: 0,
             window: spec.window(),
-            windowed: spec.kv_groups(limits.model_len).windowed,
+            windowed: spec.kv_groups(&limits).windowed,
             fingerprint: weights.fingerprint(&model.spec),
             parts: WeightPart::ALL.map(|part| (weights.summary().coding(part), weights.summary().bytes(part))),
         }

@@ -30,6 +30,8 @@ pub struct PassRunner<B: Backend> {
     decoder: Decoder<B>,
     memory: SequenceMemory<B>,
     passes: Vec<Pass<B>>,
+    /// The batch with the block numbers of layers that lie in parts of others, where the model has such layers.
+    scaled: Option<Batch>,
     submitted: usize,
     collected: usize,
     pass_time: Duration,
@@ -88,7 +90,7 @@ impl<B: Backend> PassRunner<B> {
         let block_bytes = memory::BlockBytes::new(&sharding, seat.own(), &whole_layout);
         let state_bytes = memory::BlockBytes::of_states(spec, &sharding, seat.own());
         let interval = (config.prefix_cache == PrefixCache::On).then(|| config.state_interval());
-        let groups = spec.kv_groups(limits.model_len);
+        let groups = spec.kv_groups(&limits);
         let longest = blocks_of(limits.model_len, limits.block_size, groups.windowed);
         let needs = memory::Needs { block: block_bytes, state: state_bytes, interval, longest };
         let state = StateShape { numbers: decoder::state_numbers(spec, &sharding), slots: 0 };
@@ -171,7 +173,8 @@ impl<B: Backend> PassRunner<B> {
                 memory::device_room(&budget, &limits, &needs, &memory, &B::DEFAULTS)?
             }
         };
-        let blocks = seat.agree(blocks as u64)?.into_iter().min().map_or(0, |blocks| blocks as usize);
+        let blocks =
+            seat.agree(blocks as u64)?.into_iter().min().unwrap_or(0).min(whole_layout.addressable_blocks()) as usize;
         let checkpoints = seat.agree(checkpoints as u64)?.into_iter().min().map_or(0, |states| states as usize);
         let slots = if state.numbers > 0 { limits.rows + checkpoints } else { 0 };
         let states = backend.states(&StateShape { slots, ..state })?;
@@ -216,8 +219,19 @@ impl<B: Backend> PassRunner<B> {
             ..info
         };
         let passes = batches.into_iter().map(Pass::new).collect();
-        let (submitted, collected, pass_time, context) = (0, 0, Duration::ZERO, None);
-        let runner = PassRunner { graphs, backend, decoder, memory, passes, submitted, collected, pass_time, context };
+        let scaled = whole_layout.split.map(|_| Batch::within(&limits)).transpose()?;
+        let runner = PassRunner {
+            graphs,
+            backend,
+            decoder,
+            memory,
+            passes,
+            scaled,
+            submitted: 0,
+            collected: 0,
+            pass_time: Duration::ZERO,
+            context: None,
+        };
         Ok((runner, info))
     }
 
@@ -299,9 +313,17 @@ impl<B: Backend> Runner for PassRunner<B> {
         let _context = self.backend.enter()?;
         assert!(self.submitted - self.collected < B::DEPTH, "{} passes are in flight", B::DEPTH);
         let begun = Instant::now();
-        let PassRunner { graphs, backend, decoder, memory, passes, .. } = self;
+        let PassRunner { graphs, backend, decoder, memory, passes, scaled, .. } = self;
         let pass = &mut passes[self.submitted % B::DEPTH];
         backend.commit_blocks(&mut memory.cache, batch)?;
+        let batch = match scaled {
+            Some(scaled) => {
+                scaled.clone_from(batch);
+                B::kv_layout(&memory.cache).scale_blocks(scaled);
+                &*scaled
+            }
+            None => batch,
+        };
         let has_logits = match graphs.serving(batch) {
             Some(size) => size.launch(backend, decoder, memory, &mut pass.batch, batch)?,
             None => {

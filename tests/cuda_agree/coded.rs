@@ -7,7 +7,7 @@ use crate::scene::{
 };
 use compute::cuda::{Cuda, Matrix, Route, Tensor};
 use compute::ops;
-use compute::{Device, HostMatrix};
+use compute::{Device, HostMatrix, LayerInput};
 use formats::{Coding, DType};
 use std::ops::Range;
 
@@ -30,7 +30,7 @@ fn pair(cuda: &Cuda, parts: &[HostMatrix], dtype: DType) -> [Matrix; 2] {
 
 fn product(cuda: &mut Cuda, x: &Tensor, weight: &Matrix, columns: Range<usize>, n: usize) -> Vec<f32> {
     let mut out = poisoned(cuda, x.rows(), n);
-    ops::linear(cuda, &mut out, x, weight, None, columns);
+    ops::linear(cuda, &mut out, LayerInput::new(x, weight, None), columns);
     cuda.read(&out).unwrap()
 }
 
@@ -118,7 +118,7 @@ fn coded_layers_agree_on_every_route() {
                     let columns = 13..n - 50;
                     let mut out = poisoned(cuda, m, n);
                     let kernels = launched(cuda, |cuda| {
-                        ops::linear(cuda, &mut out, &tx, &weight, Some(&bias), columns.clone());
+                        ops::linear(cuda, &mut out, LayerInput::new(&tx, &weight, Some(&bias)), columns.clone());
                     });
                     let what = format!("{coding}, {m}, {route:?}, {dtype:?}");
                     let are_codes = assert_route(route, m, &kernels, &what);
@@ -168,7 +168,9 @@ fn scales_on_the_sums_agree_and_a_row_gives_the_same_bits_alone_and_among_eight(
                 for m in [8, 1, 3, 11, 16] {
                     let tx = filled(cuda, &x[..m * k], k);
                     let mut out = poisoned(cuda, m, n);
-                    let kernels = launched(cuda, |cuda| ops::linear(cuda, &mut out, &tx, &weight, Some(&bias), 0..n));
+                    let kernels = launched(cuda, |cuda| {
+                        ops::linear(cuda, &mut out, LayerInput::new(&tx, &weight, Some(&bias)), 0..n)
+                    });
                     held += usize::from(kernels.iter().any(|kernel| kernel.starts_with("linear_few_quantized_")));
                     let out = cuda.read(&out).unwrap();
                     let what = format!("{coding}, {m} x {n} x {k}, {dtype:?}");
@@ -242,7 +244,7 @@ fn many_tokens_agree_and_a_row_gives_the_same_bits_in_its_class() {
                 let mut rows = |from: usize, rows: usize| {
                     let tx = filled(cuda, &x[from * k..][..rows * k], k);
                     let mut out = poisoned(cuda, rows, n);
-                    ops::linear(cuda, &mut out, &tx, &weight, Some(&bias), 0..n);
+                    ops::linear(cuda, &mut out, LayerInput::new(&tx, &weight, Some(&bias)), 0..n);
                     cuda.read(&out).unwrap()
                 };
                 for (least, all) in [(9, 16), (17, 32), (33, 64), (65, 128), (129, 256)] {

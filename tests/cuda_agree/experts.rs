@@ -84,10 +84,10 @@ fn mixed(cuda: &mut Cuda, case: &Case, inputs: &Inputs) -> Vec<f32> {
     let x = filled(cuda, &inputs.x, hidden);
     let mut product = poisoned(cuda, tokens * chosen, 2 * width);
     let mut gated = poisoned(cuda, tokens * chosen, width);
-    let layer = LayerInput { x: &x, weight: &gate_up, bias: first.as_ref() };
+    let layer = LayerInput::new(&x, &gate_up, first.as_ref());
     ops::gated_expert_linear(cuda, &mut gated, &mut product, layer, Activation::Silu, &routes);
     let mut rows = poisoned(cuda, tokens * chosen, hidden);
-    let layer = LayerInput { x: &gated, weight: &down, bias: second.as_ref() };
+    let layer = LayerInput::new(&gated, &down, second.as_ref());
     ops::expert_linear(cuda, &mut rows, layer, &routes);
     let shared = inputs.shared.as_ref().map(|shared| filled(cuda, shared, hidden));
     let gates = inputs.gates.as_ref().map(|gates| filled(cuda, gates, 1));

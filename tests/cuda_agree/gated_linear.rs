@@ -4,7 +4,7 @@ use crate::inputs::codings;
 use crate::scene::{Random, filled, host_matrix, host_vector, numbers, on_device};
 use compute::cuda::{Chaining, Cuda, Matrix, Route, Vector};
 use compute::ops;
-use compute::{Activation, Device, Rounding};
+use compute::{Activation, Device, LayerInput, Rounding};
 use formats::DType;
 
 const ACTIVATIONS: [Activation; 2] = [Activation::Silu, Activation::GeluTanh];
@@ -69,14 +69,14 @@ impl Layer {
         let bias = has_bias.then_some(&self.bias);
         cuda.set_route(route);
         let (mut gate_up, mut out) = (poisoned(cuda, 2 * width), poisoned(cuda, *width));
-        ops::gated_linear(cuda, &mut out, &mut gate_up, &x, weight, bias, activation);
+        ops::gated_linear(cuda, &mut out, &mut gate_up, LayerInput::new(&x, weight, bias), activation);
         let is_one = cuda.read(&gate_up).unwrap().iter().all(|v| v.is_nan());
         if is_one && m > FEW {
             // Its sums are one chain each, as there; cuBLASLt's may be others.
             cuda.set_route(Route::Tiled);
         }
         let (mut product, mut wanted) = (poisoned(cuda, 2 * width), poisoned(cuda, *width));
-        ops::linear(cuda, &mut product, &x, weight, bias, 0..2 * width);
+        ops::linear(cuda, &mut product, LayerInput::new(&x, weight, bias), 0..2 * width);
         ops::activate_mul(cuda, &mut wanted, &product, activation);
         cuda.set_route(route);
 
@@ -311,7 +311,13 @@ fn a_batch_invariant_gated_row_has_the_same_bits_among_any_number() {
                     let mut gate_up = filled(cuda, &vec![f32::NAN; rows * 2 * width], 2 * width);
                     let mut out = filled(cuda, &vec![f32::NAN; rows * width], width);
                     let bias = has_bias.then_some(&layer.bias);
-                    ops::gated_linear(cuda, &mut out, &mut gate_up, &x, &layer.weight, bias, activation);
+                    ops::gated_linear(
+                        cuda,
+                        &mut out,
+                        &mut gate_up,
+                        LayerInput::new(&x, &layer.weight, bias),
+                        activation,
+                    );
                     cuda.read(&out).unwrap()
                 };
                 let alone: Vec<f32> = (0..9).flat_map(|row| rows(row, 1)).collect();

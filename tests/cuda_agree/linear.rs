@@ -5,7 +5,7 @@ use crate::scene::{
 };
 use compute::cuda::{Chaining, Cuda, Route};
 use compute::ops;
-use compute::{Device, Rounding};
+use compute::{Device, LayerInput, Rounding};
 use formats::DType;
 use std::ops::Range;
 
@@ -78,7 +78,7 @@ fn linear_layers_agree_on_every_route() {
                         let mut out = poisoned(cuda, m, n);
                         let bias = has_bias.then_some(&bias);
                         let kernels = launched(cuda, |cuda| {
-                            ops::linear(cuda, &mut out, &tx, &weight, bias, columns.clone());
+                            ops::linear(cuda, &mut out, LayerInput::new(&tx, &weight, bias), columns.clone());
                         });
                         let what = format!("{m} x {n} x {k}, {columns:?}, bias {has_bias}, {route:?}, {dtype:?}");
                         assert_route(cuda, route, [m, k], &columns, &kernels, &what);
@@ -134,8 +134,9 @@ fn layers_with_many_weights_agree() {
                     let mut out = poisoned(cuda, m + 1, n);
                     out.set_rows(m);
                     let bias = has_bias.then_some(&bias);
-                    let kernels =
-                        launched(cuda, |cuda| ops::linear(cuda, &mut out, &tx, &weight, bias, columns.clone()));
+                    let kernels = launched(cuda, |cuda| {
+                        ops::linear(cuda, &mut out, LayerInput::new(&tx, &weight, bias), columns.clone())
+                    });
                     out.set_rows(m + 1);
                     let out = cuda.read(&out).unwrap();
                     let what = format!("{m} x {n} x {k}, {columns:?}, bias {has_bias}, {dtype:?}");
@@ -173,7 +174,7 @@ fn a_row_gives_the_same_bits_alone_and_among_eight() {
             let mut rows = |x: &[f32]| {
                 let x = filled(cuda, x, k);
                 let mut out = poisoned(cuda, x.rows(), n);
-                ops::linear(cuda, &mut out, &x, &weight, None, 0..n);
+                ops::linear(cuda, &mut out, LayerInput::new(&x, &weight, None), 0..n);
                 cuda.read(&out).unwrap()
             };
             let together = rows(&x);
@@ -223,8 +224,9 @@ fn up_to_8_tokens_have_the_bits_of_the_stream() {
                         cuda.set_route(route);
                         let mut out = poisoned(cuda, m + 1, n);
                         out.set_rows(m);
-                        let kernels =
-                            launched(cuda, |cuda| ops::linear(cuda, &mut out, &x, &weight, bias, columns.clone()));
+                        let kernels = launched(cuda, |cuda| {
+                            ops::linear(cuda, &mut out, LayerInput::new(&x, &weight, bias), columns.clone())
+                        });
                         match route {
                             Route::Stream => assert_route(cuda, route, [m, k], &columns, &kernels, "the stream"),
                             _ => others += usize::from(kernels.iter().all(|kernel| kernel.starts_with("linear_few_"))),
@@ -262,7 +264,7 @@ fn a_large_layer_has_the_bits_of_its_slices() {
                         let mut out = poisoned(cuda, m + 1, n);
                         out.set_rows(m);
                         for columns in [0..first, first..n] {
-                            ops::linear(cuda, &mut out, &x, &weight, Some(&bias), columns);
+                            ops::linear(cuda, &mut out, LayerInput::new(&x, &weight, Some(&bias)), columns);
                         }
                         out.set_rows(m + 1);
                         cuda.read(&out).unwrap()
@@ -292,8 +294,8 @@ fn large_layers_give_the_same_bits_strict_and_by_dependent_launch() {
                 cuda.set_chaining(chaining);
                 let (mut x, mut y) = (filled(cuda, &x, narrow), poisoned(cuda, m, wide));
                 for _ in 0..4 {
-                    ops::linear(cuda, &mut y, &x, &up, None, 0..wide);
-                    ops::linear(cuda, &mut x, &y, &down, None, 0..narrow);
+                    ops::linear(cuda, &mut y, LayerInput::new(&x, &up, None), 0..wide);
+                    ops::linear(cuda, &mut x, LayerInput::new(&y, &down, None), 0..narrow);
                 }
                 cuda.read(&x).unwrap()
             };
@@ -329,7 +331,7 @@ fn a_row_gives_the_same_bits_among_9_and_among_128_and_among_129_and_among_256()
             let mut rows = |from: usize, rows: usize| {
                 let x = filled(cuda, &x[from * k..][..rows * k], k);
                 let mut out = poisoned(cuda, rows, n);
-                ops::linear(cuda, &mut out, &x, &weight, None, 0..n);
+                ops::linear(cuda, &mut out, LayerInput::new(&x, &weight, None), 0..n);
                 cuda.read(&out).unwrap()
             };
             let few = [(0, 9), (3, 16), (40, 17), (64, 32), (1, 33), (60, 64), (5, 65), (9, 96), (7, 121), (0, 128)];
@@ -375,7 +377,7 @@ fn a_batch_invariant_row_gives_the_same_bits_among_any_number() {
             let mut rows = |from: usize, rows: usize, columns: std::ops::Range<usize>| {
                 let x = filled(cuda, &x[from * k..][..rows * k], k);
                 let mut out = poisoned(cuda, rows, n);
-                ops::linear(cuda, &mut out, &x, &weight, Some(&bias), columns);
+                ops::linear(cuda, &mut out, LayerInput::new(&x, &weight, Some(&bias)), columns);
                 cuda.read(&out).unwrap()
             };
             // Each of them begins elsewhere within a tile.

@@ -94,16 +94,22 @@ impl Layers {
         let next = NormWeights { weight: norm, eps: EPS, kind: NormKind::Rms };
         let next = NextNorm { out: &mut normed, norm: next };
         if is_one {
-            let layer = LayerInput { x: &x, weight, bias };
+            let layer = LayerInput::new(&x, weight, bias);
             ops::linear_add_norm(cuda, &mut residual, &mut delta, layer, add, next);
         } else {
-            ops::linear(cuda, &mut delta, &x, weight, bias, 0..*hidden);
+            ops::linear(cuda, &mut delta, LayerInput::new(&x, weight, bias), 0..*hidden);
             ops::add_norm(cuda, &mut residual, &delta, add, Some(next));
         }
         let is_one_launch = cuda.read(&delta).unwrap().iter().all(|v| v.is_nan());
         let reader_bias = has_bias.then_some(reader_bias);
-        ops::linear(cuda, &mut read, &normed, reader, reader_bias, 0..*outputs);
-        ops::gated_linear(cuda, &mut gated, &mut gate_up, &normed, reader, reader_bias, Activation::Silu);
+        ops::linear(cuda, &mut read, LayerInput::new(&normed, reader, reader_bias), 0..*outputs);
+        ops::gated_linear(
+            cuda,
+            &mut gated,
+            &mut gate_up,
+            LayerInput::new(&normed, reader, reader_bias),
+            Activation::Silu,
+        );
         residual.set_rows(m + BEHIND);
         let stream = cuda.read(&residual).unwrap();
         let (stream, rest) = stream.split_at(m * hidden);
@@ -248,10 +254,10 @@ fn what_no_kernel_adds_has_the_bits_of_the_ops_one_by_one() {
                 let add = AddNorm { post: post.map(norm_of), scale: 1.0, stream_scale: 1.0 };
                 let next = NextNorm { out: &mut normed, norm: norm_of(kind) };
                 if is_one {
-                    let layer = LayerInput { x: &x, weight, bias: None };
+                    let layer = LayerInput::new(&x, weight, None);
                     ops::linear_add_norm(cuda, &mut residual, &mut delta, layer, add, next);
                 } else {
-                    ops::linear(cuda, &mut delta, &x, weight, None, 0..*hidden);
+                    ops::linear(cuda, &mut delta, LayerInput::new(&x, weight, None), 0..*hidden);
                     ops::add_norm(cuda, &mut residual, &delta, add, Some(next));
                 }
                 [cuda.read(&residual).unwrap(), cuda.read(&normed).unwrap()]

@@ -195,7 +195,7 @@ impl Case {
         let mut cache = cuda.kv_cache(&self.shape(dtype).layers(2), inputs.blocks).unwrap();
         cache.fill(&inputs.cached).unwrap();
         let device_batch = staged(cuda, &inputs.batch);
-        let place = KvPlace { layer: 0, table: inputs.batch.window_tables.len() };
+        let place = KvPlace { layer: 0, part: None, table: inputs.batch.window_tables.len() };
         let mut qkv = filled(cuda, &inputs.qkv, (heads + 2 * kv_heads) * head_dim);
         let mut out = poisoned(cuda, inputs.batch.tokens(), heads * head_dim);
         let extent = NormExtent::Head(NormOrder::BeforeRope);

@@ -340,7 +340,7 @@ fn blocks_are_copied_in_every_layer() {
         let heads = |kv_heads, head_dim| KvHeads { kv_heads, head_dim };
         let (narrow, wide) = (heads(2, 64), heads(1, 256));
         for layers in [vec![narrow; 3], vec![narrow, narrow, wide, narrow, wide, wide]] {
-            let layout = KvLayout { layers, block_size: 16, format: dtype.into() };
+            let layout = KvLayout { layers, split: None, block_size: 16, format: dtype.into() };
             let mut cache = cuda.kv_cache(&layout, 8).unwrap();
             let bytes: Vec<u8> = (0..8 * layout.block_bytes()).map(|i| (i * 7 + i / 251) as u8).collect();
             cache.fill(&bytes).unwrap();

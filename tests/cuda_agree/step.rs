@@ -110,7 +110,7 @@ impl Model {
         ops::norm(cuda, normed, residual, of_qkv);
         for layer in 0..LAYERS {
             let spec = &SPECS[layer % 2];
-            ops::linear(cuda, qkv, normed, qkv_weight, None, 0..(HEADS + 2 * KV_HEADS) * HEAD_DIM);
+            ops::linear(cuda, qkv, LayerInput::new(normed, qkv_weight, None), 0..(HEADS + 2 * KV_HEADS) * HEAD_DIM);
             let transform = QkNormRope {
                 norm: None,
                 whole: None,
@@ -126,16 +126,16 @@ impl Model {
                 ops::rope_and_cache(cuda, spec, qkv, transform, cache, 0, device_batch);
                 ops::attention(cuda, spec, attended, qkv, cache, 0, device_batch);
             }
-            let out = LayerInput { x: &*attended, weight: out_weight, bias: None };
+            let out = LayerInput::new(&*attended, out_weight, None);
             let next = NextNorm { out: &mut *normed, norm: of_gate_up };
             ops::linear_add_norm(cuda, residual, x, out, AddNorm::PLAIN, next);
-            ops::gated_linear(cuda, gated, gate_up, normed, gate_up_weight, None, Activation::Silu);
+            ops::gated_linear(cuda, gated, gate_up, LayerInput::new(normed, gate_up_weight, None), Activation::Silu);
             let next = NextNorm { out: &mut *normed, norm: if layer < LAYERS - 1 { of_qkv } else { last_norm } };
-            let down = LayerInput { x: &*gated, weight: down_weight, bias: None };
+            let down = LayerInput::new(&*gated, down_weight, None);
             ops::linear_add_norm(cuda, residual, x, down, AddNorm::PLAIN, next);
         }
         ops::gather(cuda, last, normed, &self.device_batch);
-        ops::linear(cuda, logits, last, embedding, None, 0..VOCAB);
+        ops::linear(cuda, logits, LayerInput::new(last, embedding, None), 0..VOCAB);
     }
 
     fn results(&mut self, cuda: &mut Cuda) -> (Vec<u32>, Vec<u32>) {

@@ -898,6 +898,14 @@ FAMILIES |= {
         ) | GRANITE,
         dict(seed=4615, absent=["time_step_limit"]),
     ),
+    # The layers without a window have half the numbers of the others: two of them lie in one layer of the KV cache.
+    "gemma4_text-f32-wide-windows": (
+        "gemma4_text",
+        "float32",
+        dict(SMALL, head_dim=32, global_head_dim=64, num_global_key_value_heads=1, hidden_size_per_layer_input=0)
+        | GEMMA4 | dict(num_key_value_heads=4),
+        dict(seed=2006, gemma4_keys=True),
+    ),
 }
 
 

@@ -35,6 +35,7 @@ const CASES: &[&str] = &[
     "gemma4-f32-per-layer",
     "gemma4_text-bf16-per-layer",
     "gemma4_text-f32-biased",
+    "gemma4_text-f32-wide-windows",
     "gemma4_unified-bf16-head512",
     "glm4-bf16-no-bias",
     "glm4-f32",

@@ -292,7 +292,7 @@ fn a_layer_has_the_block_table_of_its_group() {
         let other = WindowTable { slots: moved.slots.clone(), block_tables: moved.block_tables.clone() };
         moved.window_tables = vec![other, own];
         let [wanted, found] = [(&batch, 0), (&moved, 2)].map(|(batch, table)| {
-            let (device_batch, place) = (uploaded(cpu, batch), KvPlace { layer: 0, table });
+            let (device_batch, place) = (uploaded(cpu, batch), KvPlace { layer: 0, part: None, table });
             let mut cache = cpu.kv_cache(&scene.shape.layers(1), scene.sequences.blocks).unwrap();
             let mut qkv = cpu.filled(&qkv, scene.cols());
             let transform = QkNormRope { norm: None, whole: None, rope: None, temperature: None, value_norm: None };

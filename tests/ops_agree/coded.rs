@@ -7,7 +7,7 @@ use crate::scene::{Random, uploaded};
 use compute::batch::Batch;
 use compute::cpu::{Cpu, Isa, Matrix, reference};
 use compute::ops;
-use compute::{Device, HostMatrix};
+use compute::{Device, HostMatrix, LayerInput};
 use formats::{Block, Codes, Coding, Scaled, Scales};
 use half::f16;
 use os::HostBytes;
@@ -117,7 +117,7 @@ pub fn multiplied<B: Column>(backend: &mut B, x: &[f32], parts: &[HostMatrix], c
     let weight = backend.matrix(parts).unwrap();
     let mut out = backend.poisoned(x.len() / inputs, outputs);
     let x = backend.filled(x, inputs);
-    ops::linear(backend, &mut out, &x, &weight, None, columns.clone());
+    ops::linear(backend, &mut out, LayerInput::new(&x, &weight, None), columns.clone());
     let out = backend.read(&out);
     for row in out.chunks_exact(outputs) {
         let outside = (0..outputs).filter(|n| !columns.contains(n));

@@ -28,7 +28,7 @@ const SEVERAL: [KvHeads; 5] = {
 
 impl Copies {
     fn layout(&self) -> KvLayout {
-        KvLayout { layers: self.layers.to_vec(), block_size: 5, format: self.format }
+        KvLayout { layers: self.layers.to_vec(), split: None, block_size: 5, format: self.format }
     }
 }
 

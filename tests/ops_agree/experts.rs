@@ -78,10 +78,10 @@ fn mixed(cpu: &mut Cpu, case: &Case, inputs: &Inputs) -> Vec<f32> {
     let x = cpu.filled(&inputs.x, hidden);
     let mut product = cpu.poisoned(tokens * chosen, 2 * width);
     let mut gated = cpu.poisoned(tokens * chosen, width);
-    let layer = LayerInput { x: &x, weight: &gate_up, bias: first.as_ref() };
+    let layer = LayerInput::new(&x, &gate_up, first.as_ref());
     ops::gated_expert_linear(cpu, &mut gated, &mut product, layer, Activation::Silu, &routes);
     let mut rows = cpu.poisoned(tokens * chosen, hidden);
-    let layer = LayerInput { x: &gated, weight: &down, bias: second.as_ref() };
+    let layer = LayerInput::new(&gated, &down, second.as_ref());
     ops::expert_linear(cpu, &mut rows, layer, &routes);
     let shared = inputs.shared.as_ref().map(|shared| cpu.filled(shared, hidden));
     let gates = inputs.gates.as_ref().map(|gates| cpu.filled(gates, 1));
@@ -164,9 +164,15 @@ fn one_by_one(cpu: &mut Cpu, case: &Case, inputs: &Inputs) -> Vec<f32> {
         let (x, gate_up) = (cpu.filled(x, case.hidden), cpu.matrix(&inputs.gate_up[expert]).unwrap());
         let mut product = cpu.poisoned(1, 2 * case.width);
         let (mut gated, mut out) = (cpu.poisoned(1, case.width), cpu.poisoned(1, case.hidden));
-        ops::gated_linear(cpu, &mut gated, &mut product, &x, &gate_up, first.as_ref(), Activation::Silu);
+        ops::gated_linear(
+            cpu,
+            &mut gated,
+            &mut product,
+            LayerInput::new(&x, &gate_up, first.as_ref()),
+            Activation::Silu,
+        );
         let down = cpu.matrix(&inputs.down[expert]).unwrap();
-        ops::linear(cpu, &mut out, &gated, &down, second.as_ref(), 0..case.hidden);
+        ops::linear(cpu, &mut out, LayerInput::new(&gated, &down, second.as_ref()), 0..case.hidden);
         cpu.read(&out)
     });
     rows.collect()

@@ -4,9 +4,9 @@ use crate::column::{Column, Op, agrees};
 use crate::linear::{assert_same_bits, matrix};
 use crate::scene::Random;
 use compute::Activation::{self, GeluTanh, Silu};
-use compute::HostMatrix;
 use compute::cpu::{Cpu, Isa, Matrix, reference};
 use compute::ops;
+use compute::{HostMatrix, LayerInput};
 use formats::Coding;
 
 struct Case {
@@ -73,11 +73,11 @@ fn both<B: Column>(backend: &mut B, case: &Case) -> [Vec<f32>; 2] {
     let bias = bias.map(|bias| backend.table(&bias).unwrap());
     let mut gate_up = backend.poisoned(tokens, 2 * width);
     let mut out = backend.poisoned(tokens, width);
-    ops::gated_linear(backend, &mut out, &mut gate_up, &x, &weight, bias.as_ref(), activation);
+    ops::gated_linear(backend, &mut out, &mut gate_up, LayerInput::new(&x, &weight, bias.as_ref()), activation);
     let gated = backend.read(&out);
     let mut gate_up = backend.poisoned(tokens, 2 * width);
     let mut out = backend.poisoned(tokens, width);
-    ops::linear(backend, &mut gate_up, &x, &weight, bias.as_ref(), 0..2 * width);
+    ops::linear(backend, &mut gate_up, LayerInput::new(&x, &weight, bias.as_ref()), 0..2 * width);
     ops::activate_mul(backend, &mut out, &gate_up, activation);
     [gated, backend.read(&out)]
 }

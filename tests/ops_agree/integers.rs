@@ -3,7 +3,7 @@
 use crate::column::Column;
 use compute::cpu::{Cpu, Isa};
 use compute::ops;
-use compute::{Device, HostMatrix};
+use compute::{Device, HostMatrix, LayerInput};
 use formats::{Block, Codes, Coding, IQ4, Scaled, ScaledRow, scale_and_min};
 use half::{bf16, f16};
 
@@ -253,7 +253,7 @@ fn numbers_that_are_not_finite_stay_so() {
                     let (weight, mut out) =
                         (cpu.matrix(std::slice::from_ref(&matrix)).unwrap(), cpu.poisoned(tokens, rows));
                     let x = cpu.filled(&x, inputs);
-                    ops::linear(cpu, &mut out, &x, &weight, None, 0..rows);
+                    ops::linear(cpu, &mut out, LayerInput::new(&x, &weight, None), 0..rows);
                     for (token, out) in cpu.read(&out).chunks_exact(rows).enumerate() {
                         let wanted = is_finite || token != row;
                         assert!(

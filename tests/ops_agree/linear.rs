@@ -2,9 +2,9 @@
 
 use crate::column::{Column, Op, agrees};
 use crate::scene::Random;
-use compute::HostMatrix;
 use compute::cpu::{Cpu, Isa, Matrix, reference};
 use compute::ops;
+use compute::{HostMatrix, LayerInput};
 use formats::Coding;
 use os::HostBytes;
 use std::ops::Range;
@@ -109,7 +109,7 @@ fn multiplied<B: Column>(backend: &mut B, x: &[f32], cols: usize, inputs: &Input
     let bias = inputs.bias.as_ref().map(|bias| backend.table(bias).unwrap());
     let mut out = backend.poisoned(x.len() / cols, inputs.outputs);
     let x = backend.filled(x, cols);
-    ops::linear(backend, &mut out, &x, &weight, bias.as_ref(), inputs.columns.clone());
+    ops::linear(backend, &mut out, LayerInput::new(&x, &weight, bias.as_ref()), inputs.columns.clone());
     backend.read(&out)
 }
 

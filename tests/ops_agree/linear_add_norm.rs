@@ -96,10 +96,10 @@ fn both<B: Column>(backend: &mut B, case: &Case) -> [Vec<f32>; 2] {
         let [mut delta, mut out] = [(); 2].map(|()| backend.poisoned(case.tokens, case.hidden));
         let next = NextNorm { out: &mut out, norm: NormWeights { weight: &norm, eps: EPS, kind: case.kind } };
         if is_one {
-            let layer = LayerInput { x: &x, weight: &weight, bias: bias.as_ref() };
+            let layer = LayerInput::new(&x, &weight, bias.as_ref());
             ops::linear_add_norm(backend, &mut stream, &mut delta, layer, case.add(&post), next);
         } else {
-            ops::linear(backend, &mut delta, &x, &weight, bias.as_ref(), 0..case.hidden);
+            ops::linear(backend, &mut delta, LayerInput::new(&x, &weight, bias.as_ref()), 0..case.hidden);
             ops::add_norm(backend, &mut stream, &delta, case.add(&post), Some(next));
         }
         [backend.read(&stream), backend.read(&out)].concat()

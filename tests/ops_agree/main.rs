@@ -5,6 +5,7 @@
 
 mod activate;
 mod activate_mul;
+mod adapter;
 mod attention;
 mod coded;
 mod codings;

@@ -33,7 +33,7 @@ func TestAStructureThatGotNoPlaceMayComeAgain(t *testing.T) {
 }
 
 func TestTheLibraryNamesSchemasThatItCannotHold(t *testing.T) {
-	source, err := os.ReadFile("../../../src/engine/validation.rs")
+	source, err := os.ReadFile("../../../src/engine/api/validation.rs")
 	if err != nil {
 		t.Fatal(err)
 	}

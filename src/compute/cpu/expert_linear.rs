@@ -17,7 +17,7 @@ pub fn reference(out: &mut [f32], x: &[f32], weight: &[Vec<HostMatrix>], bias: O
 }
 
 pub fn run(cpu: &mut Cpu, out: &mut Tensor, layer: LayerInput<Tensor, Experts, Box<[f32]>>, routes: &Routes) {
-    let LayerInput { x, weight, bias } = layer;
+    let LayerInput { x, weight, bias, .. } = layer;
     let ExpertsShape { outputs, .. } = weight.shape();
     let out = Disjoint::new(out.values_mut());
     let product = Product { out, x: x.values(), by_token: false, weight, bias: bias.map(|b| &b[..]), routes };

@@ -14,7 +14,7 @@ pub fn run(
     activation: Activation,
     routes: &Routes,
 ) {
-    let LayerInput { x, weight, bias } = layer;
+    let LayerInput { x, weight, bias, .. } = layer;
     let (isa, width) = (cpu.isa, out.cols());
     let (out, gate_up) = (Disjoint::new(out.values_mut()), Disjoint::new(gate_up.values_mut()));
     let product = Product { out: gate_up, x: x.values(), by_token: true, weight, bias: bias.map(|b| &b[..]), routes };

@@ -2,7 +2,7 @@
 
 use super::{KvNumber, Pages};
 use crate::batch::BlockId;
-use crate::{KvLayout, KvShape};
+use crate::{KvLayout, KvPlace, KvShape};
 use base::error::{Error, Result, filled};
 use std::ops::Range;
 
@@ -37,9 +37,9 @@ impl KvCache {
         &self.layout
     }
 
-    /// The shape of a layer.
-    pub fn shape(&self, layer: usize) -> KvShape {
-        self.layout.layer(layer)
+    /// The shape of what lies at a place.
+    pub fn shape(&self, place: impl Into<KvPlace>) -> KvShape {
+        self.layout.shape_at(place.into())
     }
 
     /// Gives `blocks` memory, before they are written first.
@@ -134,34 +134,35 @@ impl KvCache {
         Ok(())
     }
 
-    fn range(&self, layer: usize) -> Range<usize> {
-        self.starts[layer]..self.starts[layer + 1]
+    /// From the beginning of a layer, or of a part of it, to the end of the layer.
+    fn range(&self, place: KvPlace) -> Range<usize> {
+        self.starts[place.layer] + self.layout.part_begins(place)..self.starts[place.layer + 1]
     }
 
-    /// One layer, in which [`KvShape`] says where numbers and scales lie.
+    /// What lies at a place, in which [`KvShape`] says where numbers and scales lie.
     ///
     /// # Panics
     ///
     /// If `T` is not the number type of the shape.
-    pub fn layer<T: KvNumber>(&self, layer: usize) -> &[T] {
+    pub fn layer<T: KvNumber>(&self, place: impl Into<KvPlace>) -> &[T] {
         assert_eq!(T::FORMAT, self.layout.format);
-        bytemuck::cast_slice(&self.bytes[self.range(layer)])
+        bytemuck::cast_slice(&self.bytes[self.range(place.into())])
     }
 
     /// The bytes of one layer, to be written.
     pub fn layer_bytes_mut(&mut self, layer: usize) -> &mut [u8] {
-        let range = self.range(layer);
+        let range = self.range(layer.into());
         &mut self.bytes[range]
     }
 
-    /// One layer, to be written.
+    /// The same, to be written.
     ///
     /// # Panics
     ///
     /// If `T` is not the number type of the shape.
-    pub fn layer_mut<T: KvNumber>(&mut self, layer: usize) -> &mut [T] {
+    pub fn layer_mut<T: KvNumber>(&mut self, place: impl Into<KvPlace>) -> &mut [T] {
         assert_eq!(T::FORMAT, self.layout.format);
-        let range = self.range(layer);
+        let range = self.range(place.into());
         bytemuck::cast_slice_mut(&mut self.bytes[range])
     }
 }

@@ -7,6 +7,7 @@
 
 mod activate;
 mod activate_mul;
+mod adapter;
 mod add_norm;
 #[cfg(target_arch = "x86_64")]
 mod amx;
@@ -262,15 +263,11 @@ impl Ops for Cpu {
         add_norm::run(self, residual, delta, add, next);
     }
 
-    fn linear(
-        &mut self,
-        out: &mut Tensor,
-        x: &Tensor,
-        weight: &Matrix,
-        bias: Option<&Box<[f32]>>,
-        columns: Range<usize>,
-    ) {
-        linear::run(self, out, x, weight, bias.map(|b| &b[..]), columns);
+    fn linear(&mut self, out: &mut Tensor, layer: LayerInput<Tensor, Matrix, Box<[f32]>>, columns: Range<usize>) {
+        linear::run(self, out, layer.x, layer.weight, layer.bias.map(|b| &b[..]), columns.clone());
+        if let Some(adapter) = layer.adapter {
+            adapter::add(self, out, adapter, columns);
+        }
     }
 
     fn rope_and_cache(

@@ -29,7 +29,7 @@ pub fn reference(
     let place = place.into();
     let QkNormRope { norm, whole, rope, temperature, value_norm } = transform;
     let heads = spec.heads;
-    let kv = cache.shape(place.layer);
+    let kv = cache.shape(place);
     let dim = kv.head_dim;
     // A norm of `extent`, over `width` numbers at a time.
     let normalize = |queries: &mut [f32], keys: &mut [f32], extent: NormExtent, widths: [usize; 2]| {
@@ -99,20 +99,14 @@ pub fn reference(
             let key = &row[(heads + kv_head) * dim..][..dim];
             let value = &row[(heads + kv.kv_heads + kv_head) * dim..][..dim];
             match kv.format {
-                KvFormat::Plain(DType::F32) => {
-                    store::<f32>(cache.layer_mut(place.layer), &kv, slot, kv_head, key, value)
-                }
-                KvFormat::Plain(DType::F16) => {
-                    store::<f16>(cache.layer_mut(place.layer), &kv, slot, kv_head, key, value)
-                }
-                KvFormat::Plain(DType::Bf16) => {
-                    store::<bf16>(cache.layer_mut(place.layer), &kv, slot, kv_head, key, value)
-                }
+                KvFormat::Plain(DType::F32) => store::<f32>(cache.layer_mut(place), &kv, slot, kv_head, key, value),
+                KvFormat::Plain(DType::F16) => store::<f16>(cache.layer_mut(place), &kv, slot, kv_head, key, value),
+                KvFormat::Plain(DType::Bf16) => store::<bf16>(cache.layer_mut(place), &kv, slot, kv_head, key, value),
                 KvFormat::Int8 => {
                     let numbers = [kv.key_at(slot, kv_head), kv.value_at(slot, kv_head)];
                     let scales = [kv.key_scale_at(slot, kv_head), kv.value_scale_at(slot, kv_head)];
                     for ((at, scale_at), from) in numbers.into_iter().zip(scales).zip([key, value]) {
-                        let layer = cache.layer_mut(place.layer);
+                        let layer = cache.layer_mut(place);
                         let scale = int8::reference(from, &mut layer[at..at + dim]);
                         layer[scale_at..][..int8::SCALE_BYTES].copy_from_slice(&scale);
                     }
@@ -137,7 +131,7 @@ pub fn run(
     place: KvPlace,
     device_batch: &DeviceBatch,
 ) {
-    let kv = cache.shape(place.layer);
+    let kv = cache.shape(place);
     let (rows, cols) = (qkv.rows(), qkv.cols());
     let queries = spec.heads * kv.head_dim;
     let keys = (cols - queries) / 2;
@@ -257,9 +251,9 @@ fn store_all<T: Stored>(
     place: KvPlace,
     device_batch: &DeviceBatch,
 ) {
-    let kv = cache.shape(place.layer);
+    let kv = cache.shape(place);
     let slots = device_batch.batch.slots_of(place.table);
-    let layer = Disjoint::new(cache.layer_mut::<T>(place.layer));
+    let layer = Disjoint::new(cache.layer_mut::<T>(place));
     cpu.for_rows(kv.kv_heads, 2 * slots.len() * kv.head_dim, &|kv_heads| {
         for kv_head in kv_heads {
             dispatch(cpu.isa, Store { qkv, cols, layer, kv, kv_head, slots });

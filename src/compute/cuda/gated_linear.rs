@@ -7,7 +7,7 @@ use super::linear;
 use super::matrix::{Matrix, Vector};
 use super::product::{LinearParams, Results};
 use super::storage::Tensor;
-use crate::{Activation, Rounding};
+use crate::{Activation, LayerInput, Rounding};
 use base::error::Result;
 
 /// Gates that lie side by side in a tile.
@@ -22,11 +22,13 @@ pub fn run(
     device: &Device,
     kernels: &linear::Kernels,
     out: &mut Tensor,
-    x: &Tensor,
-    weight: &Matrix,
-    bias: Option<&Vector>,
+    layer: LayerInput<Tensor, Matrix, Vector>,
     activation: Activation,
 ) -> Result<bool> {
+    let LayerInput { x, weight, bias, adapter } = layer;
+    if adapter.is_some() {
+        return Ok(false);
+    }
     let params = LinearParams {
         bias: bias.map_or(0, |bias| bias.wide.address()),
         n: weight.rows() as i32,

@@ -35,6 +35,8 @@ pub struct KvBlocks {
     memory: Memory,
     /// Each layer, in order.
     layers: Vec<CacheLayer>,
+    /// How many [kinds](KvLayout::kinds) of layers there are.
+    kinds: usize,
     /// Where each layer begins, and the end. `[layers + 1]`
     starts: Vec<usize>,
 }
@@ -100,7 +102,7 @@ impl KvBlocks {
             Some(pieces) => Memory::of_pieces(context, bytes, pieces),
             None => Memory::new(context, bytes, what, knob)?,
         };
-        let (shapes, kinds): (Vec<KvShape>, _) = (layout.shapes().collect(), layout.kinds());
+        let (shapes, kinds): (Vec<KvShape>, Vec<_>) = (layout.shapes().collect(), layout.kinds());
         let layer = |layer: usize| {
             let shape = shapes[layer];
             let is_followed = shapes.get(layer + 1) == Some(&shape);
@@ -114,7 +116,7 @@ impl KvBlocks {
             }
         };
         let layers = (0..layers).map(layer).collect();
-        Ok(KvBlocks { layout: layout.clone(), memory, layers, starts })
+        Ok(KvBlocks { layout: layout.clone(), memory, layers, kinds: kinds.len(), starts })
     }
 
     /// The shape this cache was made with.
@@ -222,9 +224,20 @@ impl KvBlocks {
         &self.layers
     }
 
-    /// One layer.
+    /// What lies at a place.
     pub(super) fn layer(&self, place: KvPlace) -> CacheLayer {
-        CacheLayer { table: place.table, ..self.layers[place.layer] }
+        let layer = CacheLayer { table: place.table, ..self.layers[place.layer] };
+        let (Some(split), Some(part)) = (self.layout.split, place.part) else { return layer };
+        CacheLayer {
+            address: layer.address + self.layout.part_begins(place) as u64,
+            // Up to the end of the layer of the cache.
+            blocks: layer.blocks * split.parts - part,
+            shape: self.layout.shape_at(place),
+            // That of layers in parts is the last one.
+            kind: self.kinds - 1,
+            to_next: 0,
+            ..layer
+        }
     }
 
     /// The whole cache, for tests.

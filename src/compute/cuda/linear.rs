@@ -17,7 +17,7 @@ use super::matrix::{Matrix, Rows, Vector};
 use super::product::{LinearParams, Product, Results};
 use super::scaled_linear;
 use super::storage::{RowFactors, Tensor};
-use crate::{Activation, Rounding};
+use crate::{Activation, LayerInput, Rounding};
 use base::error::Result;
 use std::ops::Range;
 
@@ -151,11 +151,11 @@ impl Kernels {
         &mut self,
         device: &Device,
         out: &mut Tensor,
-        x: &Tensor,
-        weight: &Matrix,
-        bias: Option<&Vector>,
+        layer: LayerInput<Tensor, Matrix, Vector>,
         columns: Range<usize>,
     ) -> Result<()> {
+        let LayerInput { x, weight, bias, adapter } = layer;
+        assert!(adapter.is_none(), "no kernel adds what an adapter adds");
         let bytes = device.dtype.bytes();
         if x.rows() == 0 {
             return Ok(());

@@ -20,9 +20,14 @@ pub fn run(
     add: AddNorm<Vector>,
     next: &mut NextNorm<Tensor, Vector>,
 ) -> Result<bool> {
-    let LayerInput { x, weight, bias } = layer;
+    let LayerInput { x, weight, bias, adapter } = layer;
     // In f16, a row that is not divided could be out of range.
-    if add.post.is_some() || add.stream_scale != 1.0 || next.norm.kind != NormKind::Rms || device.dtype != DType::Bf16 {
+    if adapter.is_some()
+        || add.post.is_some()
+        || add.stream_scale != 1.0
+        || next.norm.kind != NormKind::Rms
+        || device.dtype != DType::Bf16
+    {
         return Ok(false);
     }
     // The kernel does not divide rows of x.

@@ -277,8 +277,8 @@ impl Ops for Cuda {
         self.remember(result);
     }
 
-    fn linear(&mut self, out: &mut Tensor, x: &Tensor, weight: &Matrix, bias: Option<&Vector>, columns: Range<usize>) {
-        let result = self.kernels.linear.run(&self.device, out, x, weight, bias, columns);
+    fn linear(&mut self, out: &mut Tensor, layer: LayerInput<Tensor, Matrix, Vector>, columns: Range<usize>) {
+        let result = self.kernels.linear.run(&self.device, out, layer, columns);
         self.remember(result);
     }
 
@@ -371,13 +371,11 @@ impl Ops for Cuda {
         &mut self,
         out: &mut Tensor,
         gate_up: &mut Tensor,
-        x: &Tensor,
-        weight: &Matrix,
-        bias: Option<&Vector>,
+        layer: LayerInput<Tensor, Matrix, Vector>,
         activation: Activation,
     ) {
-        match gated_linear::run(&self.device, &self.kernels.linear, out, x, weight, bias, activation) {
-            Ok(false) => unfused::gated_linear(self, out, gate_up, x, weight, bias, activation),
+        match gated_linear::run(&self.device, &self.kernels.linear, out, layer, activation) {
+            Ok(false) => unfused::gated_linear(self, out, gate_up, layer, activation),
             result => self.remember(result.map(drop)),
         }
     }

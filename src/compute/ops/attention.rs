@@ -39,7 +39,7 @@ pub(super) fn check<B: Backend>(
     place: KvPlace,
     device_batch: &B::DeviceBatch,
 ) {
-    let kv = B::kv_layout(cache).layer(place.layer);
+    let kv = B::kv_layout(cache).shape_at(place);
     assert!(place.table <= B::batch(device_batch).window_tables.len());
     let tokens = B::batch(device_batch).tokens();
     assert!(spec.heads.is_multiple_of(kv.kv_heads) && spec.window != Some(0));

@@ -20,7 +20,8 @@ pub fn expert_linear<B: Backend>(
     layer: LayerInput<Tensor<B::Storage>, B::Experts, B::Vector>,
     routes: &B::Routes,
 ) {
-    let LayerInput { x, weight, bias } = layer;
+    let LayerInput { x, weight, bias, adapter } = layer;
+    assert!(adapter.is_none(), "experts take no adapter");
     let (ExpertsShape { experts, outputs, inputs }, routed) = (B::experts_shape(weight), B::routes_shape(routes));
     assert_eq!(experts, routed.experts);
     assert_eq!((x.rows(), x.cols()), (routed.slots(), inputs));

@@ -25,7 +25,8 @@ pub fn gated_expert_linear<B: Backend>(
     activation: Activation,
     routes: &B::Routes,
 ) {
-    let LayerInput { x, weight, bias } = layer;
+    let LayerInput { x, weight, bias, adapter } = layer;
+    assert!(adapter.is_none(), "experts take no adapter");
     let (ExpertsShape { experts, outputs, inputs }, routed) = (B::experts_shape(weight), B::routes_shape(routes));
     assert_eq!(experts, routed.experts);
     assert_eq!((x.rows(), x.cols()), (routed.tokens, inputs));

@@ -1,14 +1,18 @@
 //! A linear layer: `out[t, n] = sum_k x[t, k] * weight[n, k] + bias[n]` for `n` in `columns`; other columns of `out` are left alone.
+//!
+//! With an adapter, `scale * sum_r projected[t, r] * up[r, n]` is added.
 
-use crate::{Backend, Tensor};
+use crate::{Adapter, Backend, LayerInput, Tensor};
 use std::ops::Range;
 
 /// | tensor | shape |
 /// |--------|-------|
 /// | `out`    | `[tokens, n]` |
-/// | `x`      | `[tokens, k]` |
-/// | `weight` | `[n, k]`      |
-/// | `bias`   | `[n]`         |
+/// | `layer.x`      | `[tokens, k]` |
+/// | `layer.weight` | `[n, k]`      |
+/// | `layer.bias`   | `[n]`         |
+/// | `layer.adapter.projected` | `[tokens, rank]` |
+/// | `layer.adapter.up`        | `[rank, n]`      |
 ///
 /// # Panics
 ///
@@ -16,15 +20,22 @@ use std::ops::Range;
 pub fn linear<B: Backend>(
     backend: &mut B,
     out: &mut Tensor<B::Storage>,
-    x: &Tensor<B::Storage>,
-    weight: &B::Matrix,
-    bias: Option<&B::Vector>,
+    layer: LayerInput<Tensor<B::Storage>, B::Matrix, B::Vector>,
     columns: Range<usize>,
 ) {
-    let (n, k) = B::matrix_shape(weight);
-    assert_eq!(x.cols(), k);
-    assert_eq!((out.rows(), out.cols()), (x.rows(), n));
-    assert!(bias.is_none_or(|b| B::vector_len(b) == n));
+    check::<B>(layer);
+    let (n, _) = B::matrix_shape(layer.weight);
+    assert_eq!((out.rows(), out.cols()), (layer.x.rows(), n));
     assert!(columns.start <= columns.end && columns.end <= n);
-    backend.linear(out, x, weight, bias, columns);
+    backend.linear(out, layer, columns);
+}
+
+/// Asserts that the parts of a layer fit each other.
+pub fn check<B: Backend>(layer: LayerInput<Tensor<B::Storage>, B::Matrix, B::Vector>) {
+    let (n, k) = B::matrix_shape(layer.weight);
+    assert_eq!(layer.x.cols(), k);
+    assert!(layer.bias.is_none_or(|bias| B::vector_len(bias) == n));
+    if let Some(Adapter { projected, up, .. }) = layer.adapter {
+        assert_eq!((projected.rows(), projected.cols() * n), (layer.x.rows(), B::vector_len(up)));
+    }
 }

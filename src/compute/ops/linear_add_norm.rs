@@ -4,14 +4,13 @@
 //! The residual stream has the bits of the ops one by one. What is divided in the norm may be divided in the product of the next layer instead,
 //! since a factor of a row is a factor of each of its dot products: `next.out` is rounded before that division then, not after it.
 
+use super::linear::check;
 use crate::{AddNorm, Backend, LayerInput, NextNorm, Tensor};
 
 /// | tensor | shape |
 /// |--------|-------|
 /// | `residual`, `delta`, `next.out` | `[tokens, hidden]` |
-/// | `layer.x`                       | `[tokens, k]`      |
-/// | `layer.weight`                  | `[hidden, k]`      |
-/// | `layer.bias`                    | `[hidden]`         |
+/// | `layer`                         | as that of [`linear`](super::linear), with `hidden` outputs |
 /// | weight of a norm                | `[hidden]`         |
 ///
 /// Whether `delta` holds the product afterwards is not defined. Where the norm is bound, `next.out` is read by the product that it is bound to and by
@@ -29,12 +28,11 @@ pub fn linear_add_norm<B: Backend>(
     add: AddNorm<B::Vector>,
     next: NextNorm<Tensor<B::Storage>, B::Vector>,
 ) {
-    let (n, k) = B::matrix_shape(layer.weight);
-    assert_eq!(layer.x.cols(), k);
+    check::<B>(layer);
+    let (n, _) = B::matrix_shape(layer.weight);
     for tensor in [&*residual, &*delta, &*next.out] {
         assert_eq!((tensor.rows(), tensor.cols()), (layer.x.rows(), n));
     }
-    assert!(layer.bias.is_none_or(|bias| B::vector_len(bias) == n));
     assert!(add.post.is_none_or(|norm| B::vector_len(norm.weight) == n));
     assert_eq!(B::vector_len(next.norm.weight), n);
     backend.linear_add_norm(residual, delta, layer, add, next);

@@ -57,7 +57,7 @@ pub(super) fn check<B: Backend>(
     place: KvPlace,
     device_batch: &B::DeviceBatch,
 ) {
-    let kv = B::kv_layout(cache).layer(place.layer);
+    let kv = B::kv_layout(cache).shape_at(place);
     let batch = B::batch(device_batch);
     assert!(place.table <= batch.window_tables.len());
     let queries = spec.heads * kv.head_dim;

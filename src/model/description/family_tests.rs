@@ -320,7 +320,7 @@ fn small_models_of_gemma_4_have_inputs_of_layers_and_share_keys() {
     assert_eq!(sources[..5], [KvSource::Own; 5]);
     assert_eq!(sources[5..], [4, 2, 2].map(KvSource::Attention));
     assert_eq!(spec.kv_layers(), [0, 1, 2, 3, 4, 4, 2, 2]);
-    assert_eq!(spec.kv_groups(1024).places.len(), 5);
+    assert_eq!(spec.window_groups(1024).places.len(), 5);
     for (index, layer) in spec.layers.iter().enumerate() {
         let [.., last] = layer.sublayers.as_slice() else { panic!() };
         assert_eq!((layer.sublayers.len(), last.norms), (3, SublayerNorms::after(Norm::rms(1e-6))));

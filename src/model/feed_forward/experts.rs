@@ -191,7 +191,7 @@ impl<B: Backend> Experts<B> {
         let KindScratch { routes, logits, gate_up, gated, all_gated, shares, rows, shared, gates, sum, .. } = scratch;
         self.router.forward(backend, logits, x);
         ops::route(backend, routes, logits, self.correction.as_ref(), &self.kind.router);
-        let layer = LayerInput { x, weight: &self.gate_up, bias: None };
+        let layer = LayerInput::new(x, &self.gate_up, None);
         ops::gated_expert_linear(backend, gated, gate_up, layer, self.activation, routes);
         let gated = match all_gated {
             Some(all) => {
@@ -200,7 +200,7 @@ impl<B: Backend> Experts<B> {
             }
             None => gated,
         };
-        let layer = LayerInput { x: gated, weight: &self.down, bias: None };
+        let layer = LayerInput::new(gated, &self.down, None);
         ops::expert_linear(backend, rows, layer, routes);
         let of_shared = match (&self.shared, shared, gates) {
             (Some(Shared { mlp, gate }), Some(shared), Some(gates)) => {

@@ -96,8 +96,12 @@ fn shares_are_as_even_as_whole_heads_and_units_allow() {
 #[test]
 fn a_rank_caches_its_own_kv_heads() {
     let heads = |kv_heads, head_dim| KvHeads { kv_heads, head_dim };
-    let whole =
-        KvLayout { layers: vec![heads(4, 16), heads(1, 32)], block_size: 4, format: KvFormat::Plain(DType::F16) };
+    let whole = KvLayout {
+        layers: vec![heads(4, 16), heads(1, 32)],
+        split: None,
+        block_size: 4,
+        format: KvFormat::Plain(DType::F16),
+    };
     let of = |sharding: &Sharding, rank| {
         let own = sharding.kv_layout(rank, &whole);
         assert_eq!(own.layers[1], whole.layers[1], "every rank has the one KV head");

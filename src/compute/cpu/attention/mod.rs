@@ -53,10 +53,10 @@ pub fn run(
     device_batch: &DeviceBatch,
 ) {
     #[cfg(target_arch = "x86_64")]
-    if amx::serves(cpu.isa, &cache.shape(place.layer)) {
+    if amx::serves(cpu.isa, &cache.shape(place)) {
         let Cpu { pool, work, .. } = cpu;
         let queries = amx::TILE_QUERIES;
-        return match cache.shape(place.layer).format {
+        return match cache.shape(place).format {
             KvFormat::Plain(_) => {
                 amx::run::<bf16>(pool, work, &Call::new(spec, out, qkv, cache, place, device_batch, queries));
             }
@@ -65,7 +65,7 @@ pub fn run(
             }
         };
     }
-    match cache.shape(place.layer).format {
+    match cache.shape(place).format {
         KvFormat::Plain(DType::F32) => share_out::<f32>(cpu, spec, out, qkv, cache, place, device_batch),
         KvFormat::Plain(DType::F16) => share_out::<f16>(cpu, spec, out, qkv, cache, place, device_batch),
         KvFormat::Plain(DType::Bf16) => share_out::<bf16>(cpu, spec, out, qkv, cache, place, device_batch),
@@ -103,12 +103,12 @@ impl<'a, T: KvNumber> Call<'a, T> {
         device_batch: &'a DeviceBatch,
         tile_queries: usize,
     ) -> Call<'a, T> {
-        let kv = cache.shape(place.layer);
+        let kv = cache.shape(place);
         Call {
             out: Disjoint::new(out.values_mut()),
             qkv: qkv.values(),
             cols: qkv.cols(),
-            layer: cache.layer::<T>(place.layer),
+            layer: cache.layer::<T>(place),
             table: place.table,
             kv,
             spec,

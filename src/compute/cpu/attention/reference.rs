@@ -16,18 +16,12 @@ pub fn reference(
     batch: &Batch,
 ) {
     let place = place.into();
-    let shape = cache.shape(place.layer);
+    let shape = cache.shape(place);
     match shape.format {
-        KvFormat::Plain(DType::F32) => {
-            attend::<f32>(spec, out, qkv, cache.layer(place.layer), (shape, place.table), batch)
-        }
-        KvFormat::Plain(DType::F16) => {
-            attend::<f16>(spec, out, qkv, cache.layer(place.layer), (shape, place.table), batch)
-        }
-        KvFormat::Plain(DType::Bf16) => {
-            attend::<bf16>(spec, out, qkv, cache.layer(place.layer), (shape, place.table), batch)
-        }
-        KvFormat::Int8 => attend::<i8>(spec, out, qkv, cache.layer(place.layer), (shape, place.table), batch),
+        KvFormat::Plain(DType::F32) => attend::<f32>(spec, out, qkv, cache.layer(place), (shape, place.table), batch),
+        KvFormat::Plain(DType::F16) => attend::<f16>(spec, out, qkv, cache.layer(place), (shape, place.table), batch),
+        KvFormat::Plain(DType::Bf16) => attend::<bf16>(spec, out, qkv, cache.layer(place), (shape, place.table), batch),
+        KvFormat::Int8 => attend::<i8>(spec, out, qkv, cache.layer(place), (shape, place.table), batch),
     }
 }
 
