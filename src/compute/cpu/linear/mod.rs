@@ -121,7 +121,7 @@ fn run_coded(pool: &Pool, isa: Isa, scratch: &mut Scratch, call: &Call, x: &[f32
     }
     let route = choice::choose(isa, call.coding);
     #[cfg(target_arch = "x86_64")]
-    if isa == Isa::Amx && (call.coding == Coding::Bf16 || route.decoder.is_some()) {
+    if isa == Isa::Amx && matches!(call.coding, Coding::Bf16 | Coding::Scaled(_)) {
         return amx::run(pool, scratch, call, route.decoder, x, columns);
     }
     let Scratch { x: packed, staged } = scratch;
