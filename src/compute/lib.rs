@@ -31,10 +31,10 @@ mod qk_norm_rope;
 pub mod recurrent;
 
 pub use activation::{Activated, Activation, Curve};
-pub use attention_spec::{AttentionSpec, HeadRows};
+pub use attention_spec::{AttentionSpec, HeadRows, Scoring};
 pub use device::{Defaults, DeviceMemory};
 pub use experts::{
-    CHOSEN_MAX, EXPERTS_MAX, ExpertsShape, GROUPS_MAX, Groups, Router, RoutesShape, Scores, SharedExpert,
+    CHOSEN_MAX, EXPERTS_MAX, ExpertsShape, GROUPS_MAX, Groups, Router, RouterVectors, RoutesShape, Scores, SharedExpert,
 };
 pub use host_matrix::HostMatrix;
 pub use host_vector::HostVector;
@@ -338,7 +338,7 @@ pub trait Backend: Send {
     /// See [`ops::attention`](crate::ops::attention).
     fn attention(
         &mut self,
-        spec: &AttentionSpec,
+        scoring: Scoring<Self::Vector>,
         out: &mut Tensor<Self::Storage>,
         qkv: &Tensor<Self::Storage>,
         cache: &Self::KvCache,
@@ -348,7 +348,7 @@ pub trait Backend: Send {
     /// See [`ops::rope_and_attention`](crate::ops::rope_and_attention).
     fn rope_and_attention(
         &mut self,
-        spec: &AttentionSpec,
+        scoring: Scoring<Self::Vector>,
         heads: HeadRows<Tensor<Self::Storage>>,
         transform: QkNormRope<Self::Vector, Tensor<Self::Storage>>,
         cache: &mut Self::KvCache,
@@ -379,7 +379,7 @@ pub trait Backend: Send {
         &mut self,
         routes: &mut Self::Routes,
         logits: &mut Tensor<Self::Storage>,
-        bias: Option<&Self::Vector>,
+        vectors: RouterVectors<Self::Vector>,
         router: &Router,
     );
     /// See [`ops::gated_expert_linear`](crate::ops::gated_expert_linear).

@@ -7,7 +7,7 @@ use crate::scene::{
 };
 use compute::cpu::reference;
 use compute::cuda::{Cuda, Routes};
-use compute::{Activation, Backend, LayerInput, Rounding, Router, Scores, SharedExpert, ops};
+use compute::{Backend, LayerInput, Rounding, Router, Scores, SharedExpert, ops};
 use formats::{Coding, DType};
 
 /// What `router` chooses.
@@ -85,7 +85,7 @@ fn mixed(cuda: &mut Cuda, case: &Case, inputs: &Inputs) -> Vec<f32> {
     let mut product = poisoned(cuda, tokens * chosen, 2 * width);
     let mut gated = poisoned(cuda, tokens * chosen, width);
     let layer = LayerInput { x: &x, weight: &gate_up, bias: first.as_ref() };
-    ops::gated_expert_linear(cuda, &mut gated, &mut product, layer, Activation::Silu, &routes);
+    ops::gated_expert_linear(cuda, &mut gated, &mut product, layer, case.activation, &routes);
     let mut rows = poisoned(cuda, tokens * chosen, hidden);
     let layer = LayerInput { x: &gated, weight: &down, bias: second.as_ref() };
     ops::expert_linear(cuda, &mut rows, layer, &routes);

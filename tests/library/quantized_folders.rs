@@ -44,6 +44,7 @@ const CASES: &[&str] = &[
     "ct-int8-zeros",
     "ct-mixed",
     "ct-mxfp4-bf16-head64",
+    "ct-nvfp4",
     "ct-w8a8",
     "ct-w8a8-bf16-head64",
     "fp8-block-bf16-head64",
@@ -59,6 +60,8 @@ const CASES: &[&str] = &[
     "gptq4-row",
     "gptq4-sym",
     "gptq8-v2",
+    "modelopt-nvfp4-qwen3_moe",
+    "mxfp4-bf16-gpt_oss",
 ];
 
 fn folder(name: &str) -> String {

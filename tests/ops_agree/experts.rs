@@ -6,7 +6,7 @@ use crate::inputs::Random;
 use crate::inputs::experts::{self, CASES, Case, Inputs, ROUTER, ROUTERS, Shared};
 use crate::linear::{assert_same_bits, matrix};
 use compute::cpu::{Cpu, Isa, Routes, reference};
-use compute::{Activation, Backend, HostMatrix, LayerInput, Router, Scores, SharedExpert, ops};
+use compute::{Backend, HostMatrix, LayerInput, Router, Scores, SharedExpert, ops};
 use formats::Coding;
 
 fn on_each_cpu(test: impl Fn(&mut Cpu, &str)) {
@@ -79,7 +79,7 @@ fn mixed(cpu: &mut Cpu, case: &Case, inputs: &Inputs) -> Vec<f32> {
     let mut product = cpu.poisoned(tokens * chosen, 2 * width);
     let mut gated = cpu.poisoned(tokens * chosen, width);
     let layer = LayerInput { x: &x, weight: &gate_up, bias: first.as_ref() };
-    ops::gated_expert_linear(cpu, &mut gated, &mut product, layer, Activation::Silu, &routes);
+    ops::gated_expert_linear(cpu, &mut gated, &mut product, layer, case.activation, &routes);
     let mut rows = cpu.poisoned(tokens * chosen, hidden);
     let layer = LayerInput { x: &gated, weight: &down, bias: second.as_ref() };
     ops::expert_linear(cpu, &mut rows, layer, &routes);
@@ -151,7 +151,7 @@ fn inputs_of(inputs: &Inputs) -> Inputs {
 
 /// The MLP of each token's only expert, by the ops of layers without experts, token by token.
 fn one_by_one(cpu: &mut Cpu, case: &Case, inputs: &Inputs) -> Vec<f32> {
-    let (experts, _) = reference::route(&inputs.logits, None, &case.router());
+    let (experts, _) = reference::route(&inputs.logits, None, None, &case.router());
     let rows = inputs.x.chunks_exact(case.hidden).zip(experts).flat_map(|(x, expert)| {
         let expert = expert as usize;
         let [first, second] = match &inputs.biases {
@@ -164,7 +164,7 @@ fn one_by_one(cpu: &mut Cpu, case: &Case, inputs: &Inputs) -> Vec<f32> {
         let (x, gate_up) = (cpu.filled(x, case.hidden), cpu.matrix(&inputs.gate_up[expert]).unwrap());
         let mut product = cpu.poisoned(1, 2 * case.width);
         let (mut gated, mut out) = (cpu.poisoned(1, case.width), cpu.poisoned(1, case.hidden));
-        ops::gated_linear(cpu, &mut gated, &mut product, &x, &gate_up, first.as_ref(), Activation::Silu);
+        ops::gated_linear(cpu, &mut gated, &mut product, &x, &gate_up, first.as_ref(), case.activation);
         let down = cpu.matrix(&inputs.down[expert]).unwrap();
         ops::linear(cpu, &mut out, &gated, &down, second.as_ref(), 0..case.hidden);
         cpu.read(&out)

@@ -70,7 +70,8 @@ pub use team::{Member, Team};
 use super::{
     Activated, Activation, AddNorm, AttentionSpec, Backend, Defaults, DeltaHeads, DeltaInputs, DeviceMemory,
     ExpertsShape, HeadGate, HeadRows, HostMatrix, HostVector, KvLayout, KvPlace, LayerInput, NextNorm, NormWeights,
-    Part, QkNormRope, Recording, Router, RoutesShape, ScanHeads, ScanInputs, SharedExpert, ShortConv, StateShape,
+    Part, QkNormRope, Recording, Router, RouterVectors, RoutesShape, ScanHeads, ScanInputs, Scoring, SharedExpert,
+    ShortConv, StateShape,
 };
 use crate::batch::{Batch, BatchLimits, BlockId, MAX_LOGPROBS, Sampled, StateSlot};
 use base::TokenId;
@@ -508,26 +509,26 @@ impl Backend for Cpu {
 
     fn attention(
         &mut self,
-        spec: &AttentionSpec,
+        scoring: Scoring<Box<[f32]>>,
         out: &mut Tensor,
         qkv: &Tensor,
         cache: &KvCache,
         place: KvPlace,
         device_batch: &DeviceBatch,
     ) {
-        attention::run(self, spec, out, qkv, cache, place, device_batch);
+        attention::run(self, scoring, out, qkv, cache, place, device_batch);
     }
 
     fn rope_and_attention(
         &mut self,
-        spec: &AttentionSpec,
+        scoring: Scoring<Box<[f32]>>,
         heads: HeadRows<Tensor>,
         transform: QkNormRope<Box<[f32]>, Tensor>,
         cache: &mut KvCache,
         place: KvPlace,
         device_batch: &DeviceBatch,
     ) {
-        rope_and_attention::run(self, spec, heads, transform, cache, place, device_batch);
+        rope_and_attention::run(self, scoring, heads, transform, cache, place, device_batch);
     }
 
     fn activate(&mut self, out: &mut Tensor, activated: Activated<Tensor>) {
@@ -592,8 +593,8 @@ impl Backend for Cpu {
         gated_norm::run(self, x, gate);
     }
 
-    fn route(&mut self, routes: &mut Routes, logits: &mut Tensor, bias: Option<&Box<[f32]>>, router: &Router) {
-        route::run(self, routes, logits, bias.map(|b| &b[..]), router);
+    fn route(&mut self, routes: &mut Routes, logits: &mut Tensor, vectors: RouterVectors<Box<[f32]>>, router: &Router) {
+        route::run(self, routes, logits, vectors, router);
     }
 
     fn gated_expert_linear(

@@ -26,6 +26,10 @@ pub fn run(
     bias: Option<&Vector>,
     activation: Activation,
 ) -> Result<bool> {
+    // Kernels that activate what they compute know no other.
+    if activation == Activation::ClampedSwiglu {
+        return Ok(false);
+    }
     let Some(at) = weight.plain() else { return Ok(false) };
     let params = LinearParams {
         weight: at,

@@ -105,8 +105,8 @@ pub use team::Team;
 use super::{
     Activated, Activation, AddNorm, AttentionSpec, Backend, Defaults, DeltaHeads, DeltaInputs, DeviceMemory,
     ExpertsShape, HeadGate, HeadRows, HostMatrix, HostVector, KvLayout, KvPlace, LayerInput, NextNorm, NormWeights,
-    Part, QkNormRope, Recording, Router, RoutesShape, ScanHeads, ScanInputs, SharedExpert, SharedPrefixes, ShortConv,
-    StateShape,
+    Part, QkNormRope, Recording, Router, RouterVectors, RoutesShape, ScanHeads, ScanInputs, Scoring, SharedExpert,
+    SharedPrefixes, ShortConv, StateShape,
 };
 use crate::batch::{Batch, BatchLimits, BlockId, Sampled, StateSlot};
 use base::error::{Error, Result};
@@ -573,7 +573,7 @@ impl Backend for Cuda {
 
     fn attention(
         &mut self,
-        spec: &AttentionSpec,
+        scoring: Scoring<Vector>,
         out: &mut Tensor,
         qkv: &Tensor,
         cache: &KvCache,
@@ -581,13 +581,13 @@ impl Backend for Cuda {
         device_batch: &DeviceBatch,
     ) {
         let (heads, at) = (attention::Heads { out, qkv, raw: None }, cache.blocks.layer(place));
-        let result = cache.attention[at.kind].run(&self.device, spec, heads, at, device_batch);
+        let result = cache.attention[at.kind].run(&self.device, scoring, heads, at, device_batch);
         self.remember(result);
     }
 
     fn rope_and_attention(
         &mut self,
-        spec: &AttentionSpec,
+        scoring: Scoring<Vector>,
         heads: HeadRows<Tensor>,
         transform: QkNormRope<Vector, Tensor>,
         cache: &mut KvCache,
@@ -599,18 +599,18 @@ impl Backend for Cuda {
         // Kernels that prepare heads themselves store keys and values.
         let has_keys = heads.qkv.cols() > heads.out.cols();
         match &attention.few {
-            Some(few) if has_keys && few.serves(&self.device, spec, &transform, &at, device_batch) => {
-                let result = few.run(&self.device, spec, heads, &transform, at, device_batch);
+            Some(few) if has_keys && few.serves(&self.device, scoring.spec, &transform, &at, device_batch) => {
+                let result = few.run(&self.device, scoring, heads, &transform, at, device_batch);
                 self.remember(result);
             }
-            _ if has_keys && attention.prepares(&self.device, spec, &transform, &at, device_batch) => {
+            _ if has_keys && attention.prepares(&self.device, scoring.spec, &transform, &at, device_batch) => {
                 let heads = attention::Heads { out: heads.out, qkv: heads.qkv, raw: Some(&transform) };
-                let result = attention.run(&self.device, spec, heads, at, device_batch);
+                let result = attention.run(&self.device, scoring, heads, at, device_batch);
                 self.remember(result);
             }
             _ => {
-                self.rope_and_cache(spec, heads.qkv, transform, cache, place, device_batch);
-                self.attention(spec, heads.out, heads.qkv, cache, place, device_batch);
+                self.rope_and_cache(scoring.spec, heads.qkv, transform, cache, place, device_batch);
+                self.attention(scoring, heads.out, heads.qkv, cache, place, device_batch);
             }
         }
     }
@@ -693,8 +693,8 @@ impl Backend for Cuda {
         self.remember(result);
     }
 
-    fn route(&mut self, routes: &mut Routes, logits: &mut Tensor, bias: Option<&Vector>, router: &Router) {
-        let result = self.kernels.experts().route.run(&self.device, routes, logits, bias, router);
+    fn route(&mut self, routes: &mut Routes, logits: &mut Tensor, vectors: RouterVectors<Vector>, router: &Router) {
+        let result = self.kernels.experts().route.run(&self.device, routes, logits, vectors, router);
         self.remember(result);
     }
 

@@ -6,7 +6,7 @@ use super::config::Config;
 use super::names::{self, GgufNames};
 use super::rope;
 use crate::families::{
-    cohere2, ernie4_5, ernie4_5_moe, exaone4, falcon_h1, gemma2, gemma3, gemma4, glm4, glm4_moe, granite,
+    cohere2, ernie4_5, ernie4_5_moe, exaone4, falcon_h1, gemma2, gemma3, gemma4, glm4, glm4_moe, gpt_oss, granite,
     granite_hybrid, hunyuan, lfm2, lfm2_moe, llama, ministral3, mistral, mixtral, muse_glimmer, nemotron_h, olmo2,
     olmo3, olmoe, phi3, qwen2, qwen3, qwen3_5, qwen3_5_moe, qwen3_moe, seed_oss, smollm3,
 };
@@ -14,8 +14,8 @@ use crate::family::Family;
 use base::error::Result;
 use compute::ValueOrder;
 use experts::{
-    ernie_moe_fields, glm4_moe_fields, lfm2_moe_fields, mixtral_fields, olmoe_fields, qwen3_5_moe_fields,
-    qwen3_moe_fields,
+    ernie_moe_fields, gemma4_experts, glm4_moe_fields, gpt_oss_fields, lfm2_moe_fields, mixtral_fields, olmoe_fields,
+    qwen3_5_moe_fields, qwen3_moe_fields,
 };
 use serde_json::{Value, json};
 
@@ -239,6 +239,13 @@ pub const FAMILIES: &[GgufFamily] = &[
         // The number of experts that compute all tokens says it.
         ignores: &["expert_shared_feed_forward_length"],
         fields: ernie_moe_fields,
+        ..PLAIN
+    },
+    GgufFamily {
+        family: &gpt_oss::FAMILY,
+        architecture: "gpt-oss",
+        names: &names::GPT_OSS,
+        fields: gpt_oss_fields,
         ..PLAIN
     },
     GgufFamily { family: &cohere2::FAMILY, architecture: "cohere2", fields: cohere2_fields, ..PLAIN },
@@ -511,6 +518,7 @@ fn gemma4_fields(config: &mut Config) -> Result<()> {
     let full = slides.iter().position(|&slides| !slides);
     config.set("attention_k_eq_v", full.is_some_and(|layer| !config.layer_has(layer, "attn_v.weight")));
     gemma4_small_fields(config)?;
+    gemma4_experts(config)?;
     let sliding_theta = config.keys.positive_or_none("rope.freq_base_swa")?.unwrap_or(10_000.0);
     rope::read_proportional(config, full_dim, sliding_theta)?;
     biases_of_attention(config)

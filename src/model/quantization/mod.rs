@@ -16,6 +16,7 @@ mod fp8;
 mod gptq;
 mod module;
 pub mod mxfp4;
+mod nvfp4;
 mod on_load;
 mod patterns;
 mod targets;
@@ -29,6 +30,7 @@ pub use folder::quantize_folder;
 pub use fp8::Fp8;
 pub use gptq::Gptq;
 pub use module::Module;
+pub use nvfp4::ModelOpt;
 pub use on_load::{OnLoad, quantize};
 pub use targets::Group as TargetGroup;
 
@@ -61,6 +63,8 @@ const PARTS: &[&str] = &[
     "weight_packed",
     "weight_scale",
     "weight_scale_inv",
+    "weight_scale_2",
+    "weight_global_scale",
     "weight_zero_point",
     "weight_g_idx",
     "weight_shape",
@@ -83,6 +87,7 @@ impl Quantization {
             Quantization::Fp8(fp8) => fp8.matrix(module),
             Quantization::Awq(awq) => awq.matrix(module),
             Quantization::Gptq(gptq) => gptq.matrix(module),
+            Quantization::ModelOpt(of_modelopt) => of_modelopt.matrix(module),
             // Only experts are coded, and these are no matrices of a dense decoder.
             Quantization::Mxfp4 => Ok(None),
         }
@@ -141,12 +146,22 @@ impl Quantization {
             }
             (Quantization::CompressedTensors(compressed), "weight_packed") => {
                 let scheme = compressed.scheme_of(module)?;
-                let Number::Int(bits) = scheme.number else { return None };
+                let bits = match scheme.number {
+                    Number::Int(bits) => bits,
+                    Number::Float4 => return decoded_pairs(rows * cols, scheme.group()),
+                    Number::Float8 => return None,
+                };
                 (cols.saturating_mul(32) / bits, scheme.group(), (rows * cols).saturating_mul(32) / bits)
             }
+            (Quantization::ModelOpt(_), "weight") => return decoded_pairs(rows * cols, Some(nvfp4::GROUP)),
             _ => return None,
         };
         let group = group.filter(|group| *group < inputs).unwrap_or(Scaled::ROW);
         (!coded::stays_coded(inputs, group)).then_some(numbers)
     }
+}
+
+/// The numbers of codes of four bits in `bytes`, if they are decoded when they are read.
+fn decoded_pairs(bytes: usize, group: Option<usize>) -> Option<usize> {
+    (group == Some(nvfp4::GROUP)).then(|| bytes.saturating_mul(2))
 }

@@ -96,3 +96,32 @@ pub fn qwen3_5_moe_fields(config: &mut Config) -> Result<()> {
     config.set("shared_expert_intermediate_size", config.keys.count("expert_shared_feed_forward_length")?);
     qwen3_5_fields(config)
 }
+
+/// The numbers of yarn are exact, which no key says.
+pub fn gpt_oss_fields(config: &mut Config) -> Result<()> {
+    config.set("num_local_experts", config.keys.count("expert_count")?);
+    config.set("num_experts_per_tok", config.keys.count("expert_used_count")?);
+    config.set("intermediate_size", config.keys.count("expert_feed_forward_length")?);
+    config.read_windows(2)?;
+    let rope = config.rope_scaling();
+    if rope.get("rope_type").is_some_and(|kind| kind == "yarn") {
+        rope.insert("truncate".into(), false.into());
+    }
+    biases_of_attention(config)
+}
+
+/// Those beside the MLPs of Gemma 4, where it has any.
+pub fn gemma4_experts(config: &mut Config) -> Result<()> {
+    if config.positive("expert_count")?.is_none() {
+        return Ok(());
+    }
+    config.set("enable_moe_block", true);
+    for (key, field) in [
+        ("expert_count", "num_experts"),
+        ("expert_used_count", "top_k_experts"),
+        ("expert_feed_forward_length", "moe_intermediate_size"),
+    ] {
+        config.set(field, config.keys.count(key)?);
+    }
+    Ok(())
+}
