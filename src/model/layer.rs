@@ -192,7 +192,9 @@ impl<B: Backend> Sublayer<B> {
         context: &mut Context<B>,
         (next, stream_scale): (Reader<B>, f32),
     ) {
-        if let (Some(zero), Some(mut sum)) = (&self.zero, scratch.sum.take()) {
+        if let Some(zero) = &self.zero
+            && let Some(mut sum) = scratch.sum.take()
+        {
             sum.clear(backend, stream.rows(), zero.weights());
             self.add_up(backend, &mut sum, stream, scratch, context);
             let output = SublayerOutput::Whole(sum.rows());
