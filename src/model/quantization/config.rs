@@ -212,7 +212,8 @@ fn scheme(weights: Fields) -> Result<Scheme> {
     let strategy = match weights.text("strategy")? {
         Some("tensor") => Strategy::Tensor,
         Some("channel") => Strategy::Channel,
-        Some("group" | "tensor_group") => group.map_or(Strategy::Channel, Strategy::Group),
+        Some("tensor_group") if kind == "float" => group.map_or(Strategy::Channel, Strategy::Group),
+        Some("group") => group.map_or(Strategy::Channel, Strategy::Group),
         Some("block") => match weights.get("block_structure") {
             Some(value) => Strategy::Block(block(weights, "block_structure", value)?),
             None => return Err(weights.refuse("block_structure of strategy block is missing".into())),
@@ -223,7 +224,7 @@ fn scheme(weights: Fields) -> Result<Scheme> {
             return Err(unsupported(
                 "strategy",
                 format!("{other:.60}"),
-                "tensor, channel, group, tensor_group or block",
+                "tensor, channel, group or block, or tensor_group in nvfp4-pack-quantized",
             ));
         }
     };

@@ -63,8 +63,6 @@ const PARTS: &[&str] = &[
     "weight_packed",
     "weight_scale",
     "weight_scale_inv",
-    "weight_scale_2",
-    "weight_global_scale",
     "weight_zero_point",
     "weight_g_idx",
     "weight_shape",
@@ -91,6 +89,20 @@ impl Quantization {
             // Only experts are coded, and these are no matrices of a dense decoder.
             Quantization::Mxfp4 => Ok(None),
         }
+    }
+
+    /// The name of the scale of all numbers of `module`, which is one of the tensors of its matrix where the method has such a scale.
+    pub fn global_scale(&self, module: &str) -> Option<String> {
+        let end = match self {
+            Quantization::CompressedTensors(compressed) => {
+                let scheme = compressed.scheme_of(module)?;
+                (scheme.number == Number::Float4 && scheme.group() == Some(nvfp4::GROUP))
+                    .then_some(nvfp4::COMPRESSED_GLOBAL)?
+            }
+            Quantization::ModelOpt(_) => nvfp4::MODELOPT_GLOBAL,
+            _ => return None,
+        };
+        Some(format!("{module}.{end}"))
     }
 
     /// The names of the tensors that the matrix of `module` may consist of.

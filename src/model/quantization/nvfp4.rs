@@ -14,6 +14,11 @@ use safetensors::Dtype;
 /// Numbers that share a scale.
 pub const GROUP: usize = 16;
 
+/// What the scale of all is called in folders of compressed-tensors.
+pub const COMPRESSED_GLOBAL: &str = "weight_global_scale";
+/// The same in folders of ModelOpt.
+pub const MODELOPT_GLOBAL: &str = "weight_scale_2";
+
 /// Folders of ModelOpt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ModelOpt;
@@ -28,7 +33,7 @@ struct Form {
 impl ModelOpt {
     /// The matrix of `module`, if it is coded.
     pub fn matrix(self, module: &Module) -> Result<Option<Coded>> {
-        const FORM: Form = Form { codes: "weight", global: "weight_scale_2", scale: |scale, global| scale * global };
+        const FORM: Form = Form { codes: "weight", global: MODELOPT_GLOBAL, scale: |scale, global| scale * global };
         if !module.has(FORM.codes, &[Dtype::U8]) {
             return Ok(None);
         }
@@ -39,7 +44,7 @@ impl ModelOpt {
 /// The matrix of a module of compressed-tensors.
 pub fn compressed(module: &Module) -> Result<Coded> {
     const FORM: Form =
-        Form { codes: "weight_packed", global: "weight_global_scale", scale: |scale, global| scale / global };
+        Form { codes: "weight_packed", global: COMPRESSED_GLOBAL, scale: |scale, global| scale / global };
     read(module, &FORM)
 }
 
