@@ -100,6 +100,15 @@ impl<'a, V> From<Option<&'a V>> for RouterVectors<'a, V> {
     }
 }
 
+/// Which rows a linear layer of experts reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExpertRows {
+    /// One for each slot, in the order of the results.
+    Slots,
+    /// One for each token, which all of its experts read.
+    Tokens,
+}
+
 /// The expert that computes all tokens.
 #[derive(Debug)]
 pub struct SharedExpert<'a, T> {

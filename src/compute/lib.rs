@@ -34,7 +34,8 @@ pub use activation::{Activated, Activation, Curve};
 pub use attention_spec::{AttentionSpec, HeadRows, Scoring};
 pub use device::{Defaults, DeviceMemory};
 pub use experts::{
-    CHOSEN_MAX, EXPERTS_MAX, ExpertsShape, GROUPS_MAX, Groups, Router, RouterVectors, RoutesShape, Scores, SharedExpert,
+    CHOSEN_MAX, EXPERTS_MAX, ExpertRows, ExpertsShape, GROUPS_MAX, Groups, Router, RouterVectors, RoutesShape, Scores,
+    SharedExpert,
 };
 pub use host_matrix::HostMatrix;
 pub use host_vector::HostVector;
@@ -396,6 +397,7 @@ pub trait Backend: Send {
         &mut self,
         out: &mut Tensor<Self::Storage>,
         layer: LayerInput<Tensor<Self::Storage>, Self::Experts, Self::Vector>,
+        rows: ExpertRows,
         routes: &Self::Routes,
     );
     /// See [`ops::combine`](crate::ops::combine).

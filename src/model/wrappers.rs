@@ -51,7 +51,7 @@ pub const WRAPPERS: &[Wrapper] = &[
     },
     Wrapper {
         class: "Gemma4ForConditionalGeneration",
-        models: "Gemma 4 E2B, E4B and dense, text only",
+        models: "Gemma 4 E2B, E4B, 26B-A4B and dense, text only",
         model_type: "gemma4",
         families: &[("gemma4_text", &gemma4::FAMILY)],
         decoders: "gemma4_text",

@@ -112,6 +112,7 @@ CASES = {
     # It asks for the letters of published folders, and takes any model whose config transformers has completed for one with experts.
     "nemotron_h-f32": ("nemotron_h-f32", dict(hybrid_override_pattern="M-*M-*"), dict(incomplete=True)),
     "nemotron_h-bf16": ("nemotron_h-bf16-biased", {}, dict(incomplete=True)),
+    "nemotron_h-f32-experts": ("nemotron_h-f32-experts", dict(hybrid_override_pattern="ME*ME*"), {}),
     # It multiplies weights by the factors. A field says the width of a head.
     "falcon_h1-f32": ("falcon_h1-f32", dict(FALCON, head_dim=32), {}),
     "falcon_h1-bf16": ("falcon_h1-bf16-gate-first", dict(FALCON, head_dim=32), {}),

@@ -308,6 +308,7 @@ COHERE2 = dict(
 
 # As CASES, with a seed for those that would repeat few tokens. New cases go to the end, because the place of a case is its seed.
 L = "linear_attention"
+E = "moe"
 DELTA = dict(
     linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=16, linear_value_head_dim=32, linear_conv_kernel_dim=4,
     rope_parameters=dict(
@@ -921,6 +922,17 @@ FAMILIES |= {
         ),
         dict(seed=4803, old_rope_keys=True),
     ),
+    # Experts without gates, from groups, in layers of their own.
+    "nemotron_h-f32-experts": (
+        "nemotron_h",
+        "float32",
+        dict(
+            NEMOTRON, layers_block_type=[L, E, F, L, E, F], mamba_num_heads=4, n_groups=2, mamba_head_dim=32, n_routed_experts=6,
+            num_experts_per_tok=2, n_group=3, topk_group=2, moe_intermediate_size=24, moe_shared_expert_intermediate_size=16,
+            routed_scaling_factor=1.5, time_step_min=1e-30,
+        ),
+        dict(seed=5201, absent=["time_step_limit"]),
+    ),
     # Matrices of experts have outputs in columns.
     "qwen3_vl_moe-f32": (
         "qwen3_vl_moe",
@@ -1046,6 +1058,10 @@ def weights(config, generator):
             state[name] = noise / shape[1] ** 0.5
         elif name.endswith(("mlp.gate.weight", "router.weight", "feed_forward.gate.weight")):
             state[name] = 3 * noise / shape[1] ** 0.5
+        elif name.endswith("mixer.gate.weight"):
+            state[name] = 3 * noise / shape[1] ** 0.5
+        elif name.endswith("experts.up_proj"):
+            state[name] = 1.2 * noise / shape[2] ** 0.5
         elif name.endswith("router.proj.weight"):
             # What it reads is as long as 1.
             state[name] = 3 * noise

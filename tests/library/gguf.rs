@@ -69,6 +69,7 @@ const CASES: &[(&str, bool)] = &[
     ("muse_glimmer-f32", false),
     ("nemotron_h-bf16", false),
     ("nemotron_h-f32", false),
+    ("nemotron_h-f32-experts", false),
     ("olmo2-f16", true),
     ("olmo2-f32", true),
     ("olmo3-bf16", true),

@@ -69,9 +69,9 @@ pub use team::{Member, Team};
 
 use super::{
     Activated, Activation, AddNorm, AttentionSpec, Backend, Defaults, DeltaHeads, DeltaInputs, DeviceMemory,
-    ExpertsShape, HeadGate, HeadRows, HostMatrix, HostVector, KvLayout, KvPlace, LayerInput, NextNorm, NormWeights,
-    Part, QkNormRope, Recording, Router, RouterVectors, RoutesShape, ScanHeads, ScanInputs, Scoring, SharedExpert,
-    ShortConv, StateShape,
+    ExpertRows, ExpertsShape, HeadGate, HeadRows, HostMatrix, HostVector, KvLayout, KvPlace, LayerInput, NextNorm,
+    NormWeights, Part, QkNormRope, Recording, Router, RouterVectors, RoutesShape, ScanHeads, ScanInputs, Scoring,
+    SharedExpert, ShortConv, StateShape,
 };
 use crate::batch::{Batch, BatchLimits, BlockId, MAX_LOGPROBS, Sampled, StateSlot};
 use base::TokenId;
@@ -608,8 +608,14 @@ impl Backend for Cpu {
         gated_expert_linear::run(self, out, gate_up, layer, activation, routes);
     }
 
-    fn expert_linear(&mut self, out: &mut Tensor, layer: LayerInput<Tensor, Experts, Box<[f32]>>, routes: &Routes) {
-        expert_linear::run(self, out, layer, routes);
+    fn expert_linear(
+        &mut self,
+        out: &mut Tensor,
+        layer: LayerInput<Tensor, Experts, Box<[f32]>>,
+        rows: ExpertRows,
+        routes: &Routes,
+    ) {
+        expert_linear::run(self, out, layer, rows, routes);
     }
 
     fn combine(&mut self, out: &mut Tensor, x: &Tensor, shared: Option<SharedExpert<Tensor>>, routes: &Routes) {

@@ -104,9 +104,9 @@ pub use team::Team;
 
 use super::{
     Activated, Activation, AddNorm, AttentionSpec, Backend, Defaults, DeltaHeads, DeltaInputs, DeviceMemory,
-    ExpertsShape, HeadGate, HeadRows, HostMatrix, HostVector, KvLayout, KvPlace, LayerInput, NextNorm, NormWeights,
-    Part, QkNormRope, Recording, Router, RouterVectors, RoutesShape, ScanHeads, ScanInputs, Scoring, SharedExpert,
-    SharedPrefixes, ShortConv, StateShape,
+    ExpertRows, ExpertsShape, HeadGate, HeadRows, HostMatrix, HostVector, KvLayout, KvPlace, LayerInput, NextNorm,
+    NormWeights, Part, QkNormRope, Recording, Router, RouterVectors, RoutesShape, ScanHeads, ScanInputs, Scoring,
+    SharedExpert, SharedPrefixes, ShortConv, StateShape,
 };
 use crate::batch::{Batch, BatchLimits, BlockId, Sampled, StateSlot};
 use base::error::{Error, Result};
@@ -717,8 +717,18 @@ impl Backend for Cuda {
         }
     }
 
-    fn expert_linear(&mut self, out: &mut Tensor, layer: LayerInput<Tensor, Experts, Vector>, routes: &Routes) {
-        let result = self.kernels.experts().expert_linear.run(&self.device, out, layer, 1, routes);
+    fn expert_linear(
+        &mut self,
+        out: &mut Tensor,
+        layer: LayerInput<Tensor, Experts, Vector>,
+        rows: ExpertRows,
+        routes: &Routes,
+    ) {
+        let slots_of_row = match rows {
+            ExpertRows::Slots => 1,
+            ExpertRows::Tokens => routes.shape().chosen,
+        };
+        let result = self.kernels.experts().expert_linear.run(&self.device, out, layer, slots_of_row, routes);
         self.remember(result);
     }
 

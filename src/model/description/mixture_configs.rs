@@ -209,5 +209,20 @@ pub fn configs() -> Vec<(&'static str, Value)> {
                 "vision_config": {"deepstack_visual_indexes": [8, 16, 24], "depth": 27, "model_type": "qwen3_vl_moe"}
             }),
         ),
+        (
+            "Nemotron-3-Nano-30B-A3B",
+            json!({
+                "architectures": ["NemotronHForCausalLM"], "attention_bias": false, "chunk_size": 128, "conv_kernel": 4,
+                "expand": 2, "head_dim": 128, "hidden_size": 2688,
+                "hybrid_override_pattern": "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME", "intermediate_size": 1856,
+                "layer_norm_epsilon": 1e-05, "mamba_head_dim": 64, "mamba_hidden_act": "silu", "mamba_num_heads": 64,
+                "max_position_embeddings": 262144, "mlp_bias": false, "mlp_hidden_act": "relu2", "model_type": "nemotron_h",
+                "moe_intermediate_size": 1856, "moe_shared_expert_intermediate_size": 3712, "n_group": 1, "n_groups": 8,
+                "n_routed_experts": 128, "n_shared_experts": 1, "norm_topk_prob": true, "num_attention_heads": 32,
+                "num_experts_per_tok": 6, "num_hidden_layers": 52, "num_key_value_heads": 2, "routed_scaling_factor": 2.5,
+                "ssm_state_size": 128, "tie_word_embeddings": false, "topk_group": 1, "torch_dtype": "bfloat16",
+                "use_bias": false, "use_conv_bias": true, "vocab_size": 131072
+            }),
+        ),
     ]
 }

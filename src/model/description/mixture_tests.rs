@@ -111,6 +111,22 @@ fn gpt_oss_has_sinks_and_windows_in_every_second_layer() {
 }
 
 #[test]
+fn the_experts_of_nemotron_have_no_gates_and_layers_of_their_own() {
+    let spec = described(&changed("Nemotron-3-Nano-30B-A3B", json!({})));
+    assert_eq!((sparse(&spec.layers).len(), spec.layers.len()), (23, 52));
+    let of_layer = experts(&spec.layers[1]);
+    assert_eq!(
+        of_layer.router,
+        Router { chosen: 6, scores: Scores::Sigmoid, norm: Some(1e-20), scale: 2.5, ..SOFTMAX }
+    );
+    assert_eq!((of_layer.expert.form, of_layer.expert.width), (MlpForm::ReluSquared, 1856));
+    assert_eq!(
+        of_layer.shared.as_ref().map(|shared| (shared.mlp.form, shared.mlp.width)),
+        Some((MlpForm::ReluSquared, 3712))
+    );
+}
+
+#[test]
 fn the_experts_of_gemma_4_are_beside_the_mlp() {
     let spec = described(&changed("gemma-4-26B-A4B", json!({})));
     for layer in &spec.layers {
@@ -166,6 +182,9 @@ fn settings_of_experts_that_nobody_computes_are_refused_by_name() {
         ("gemma-4-26B-A4B", "top_k_experts", json!(64)),
         ("gemma-4-26B-A4B", "moe_intermediate_size", json!("(absent)")),
         ("gemma-4-26B-A4B", "enable_moe_block", json!("yes")),
+        ("Nemotron-3-Nano-30B-A3B", "moe_latent_size", json!(1024)),
+        ("Nemotron-3-Nano-30B-A3B", "n_routed_experts", json!("(absent)")),
+        ("Nemotron-3-Nano-30B-A3B", "moe_shared_expert_intermediate_size", json!("(absent)")),
         ("gpt-oss-20b", "swiglu_limit", json!(10.0)),
         ("gpt-oss-20b", "swiglu_alpha", json!(1.0)),
         ("gpt-oss-20b", "num_local_experts", json!(3)),

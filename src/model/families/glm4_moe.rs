@@ -78,7 +78,7 @@ fn experts(fields: Fields, standard: &Standard) -> Result<Experts> {
 }
 
 /// The groups that experts are chosen from: those with the greatest sums of two.
-fn groups(fields: Fields, router: &Router) -> Result<Option<Groups>> {
+pub fn groups(fields: Fields, router: &Router) -> Result<Option<Groups>> {
     let count = |name| match fields.get(name) {
         None => Ok(1),
         Some(_) => fields.count_up_to(name, GROUPS_MAX),

@@ -12,7 +12,8 @@ use crate::weights::Weights;
 use base::error::Result;
 use compute::ops;
 use compute::{
-    Activation, Backend, HostMatrix, HostVector, LayerInput, Part, Router, RouterVectors, SharedExpert, Tensor,
+    Activated, Backend, Curve, ExpertRows, HostMatrix, HostVector, LayerInput, Part, Router, RouterVectors,
+    SharedExpert, Tensor,
 };
 use std::ops::Range;
 
@@ -26,11 +27,11 @@ pub struct Experts<B: Backend> {
     correction: Option<B::Vector>,
     /// Factors of weights. `[experts]`
     scales: Option<B::Vector>,
-    /// Of each expert: `[2 * width, hidden]`
+    /// Into the MLP of each expert: gates, if it has any, and ups. `[projections * width, hidden]`
     gate_up: B::Experts,
-    /// `[experts, 2 * width]`
+    /// `[experts, projections * width]`
     gate_up_bias: Option<B::Vector>,
-    activation: Activation,
+    form: MlpForm,
     /// Of each expert: `[hidden, width]`
     down: B::Experts,
     /// `[experts, hidden]`
@@ -50,6 +51,8 @@ struct Kind {
     router: Router,
     /// Of an expert on all ranks.
     width: usize,
+    /// Into each of them.
+    projections: usize,
     has_shared: bool,
     has_norm: bool,
 }
@@ -64,7 +67,7 @@ struct KindScratch<B: Backend> {
     normed: Option<Tensor<B::Storage>>,
     /// `[tokens, experts]`
     logits: Tensor<B::Storage>,
-    /// For the product that is gated, where the device stores it. `[slots, 2 * width]`
+    /// For the product that is gated, where the device stores it. `[slots, projections * width]`
     gate_up: Tensor<B::Storage>,
     /// `[slots, width]`
     gated: Tensor<B::Storage>,
@@ -85,7 +88,8 @@ struct KindScratch<B: Backend> {
 impl Kind {
     fn of(spec: &spec::Experts) -> Kind {
         let (has_shared, has_norm) = (spec.shared.is_some(), spec.logits.norm.is_some());
-        Kind { router: spec.router, width: spec.expert.width, has_shared, has_norm }
+        let spec::Mlp { width, form, .. } = spec.expert;
+        Kind { router: spec.router, width, projections: form.projections(), has_shared, has_norm }
     }
 }
 
@@ -121,7 +125,7 @@ impl<B: Backend> KindScratch<B> {
         sharding: &Sharding,
         [tokens, columns, hidden]: [usize; 3],
     ) -> Result<KindScratch<B>> {
-        let Kind { router, width, has_shared, has_norm } = kind;
+        let Kind { router, width, projections, has_shared, has_norm } = kind;
         let (own, slots) = (sharding.own_width(width).len(), tokens * router.chosen);
         let shared = |cols| has_shared.then(|| backend.tensor(tokens, cols)).transpose();
         Ok(KindScratch {
@@ -129,7 +133,7 @@ impl<B: Backend> KindScratch<B> {
             routes: backend.routes(&router, tokens)?,
             normed: has_norm.then(|| backend.tensor(tokens, hidden)).transpose()?,
             logits: backend.tensor(tokens, router.experts)?,
-            gate_up: backend.tensor(slots, 2 * own)?,
+            gate_up: backend.tensor(slots, projections * own)?,
             gated: backend.tensor(slots, own)?,
             all_gated: sharding.gathers().then(|| backend.tensor(slots, width)).transpose()?,
             shares: sharding.width(width),
@@ -161,7 +165,6 @@ impl<B: Backend> Experts<B> {
         hidden: usize,
     ) -> Result<Experts<B>> {
         let (names, spec::Experts { router, expert, .. }) = (weights.names(), spec);
-        let MlpForm::Gated { activation, .. } = expert.form else { unreachable!("checked with the spec") };
         let parts = &names.experts;
         let (experts, width) = (router.experts, expert.width);
         let own = sharding.own_width(width);
@@ -212,7 +215,7 @@ impl<B: Backend> Experts<B> {
             scales,
             gate_up: backend.experts(&gate_up)?,
             gate_up_bias,
-            activation,
+            form: expert.form,
             down: backend.experts(&down)?,
             down_bias,
             shared: match &spec.shared {
@@ -250,7 +253,16 @@ impl<B: Backend> Experts<B> {
         let vectors = RouterVectors { bias: self.correction.as_ref(), scales: self.scales.as_ref() };
         ops::route(backend, routes, logits, vectors, &self.kind.router);
         let layer = LayerInput { x, weight: &self.gate_up, bias: self.gate_up_bias.as_ref() };
-        ops::gated_expert_linear(backend, gated, gate_up, layer, self.activation, routes);
+        match self.form {
+            MlpForm::Gated { activation, .. } => {
+                ops::gated_expert_linear(backend, gated, gate_up, layer, activation, routes);
+            }
+            MlpForm::ReluSquared => {
+                ops::expert_linear(backend, gate_up, layer, ExpertRows::Tokens, routes);
+                let of = Part { x: &*gate_up, first: 0 };
+                ops::activate(backend, gated, Activated { of, scale: 1.0, curve: Curve::ReluSquared, times: None });
+            }
+        }
         let gated = match all_gated {
             Some(all) => {
                 ops::join_columns(backend, all, Some(Part { x: gated, first: 0 }), shares);
@@ -259,7 +271,7 @@ impl<B: Backend> Experts<B> {
             None => gated,
         };
         let layer = LayerInput { x: gated, weight: &self.down, bias: self.down_bias.as_ref() };
-        ops::expert_linear(backend, rows, layer, routes);
+        ops::expert_linear(backend, rows, layer, ExpertRows::Slots, routes);
         let of_shared = match (&self.shared, shared, gates) {
             (Some(Shared { mlp, gate }), Some(shared), Some(gates)) => {
                 let gated = mlp.forward(backend, dense, x);

@@ -144,6 +144,11 @@ pub static NEMOTRON_H: GgufNames = GgufNames::never_fused(Names {
     scan: GRANITE_HYBRID.separate.scan,
     feed_forward_norms: PLAIN.mixer_norms,
     mlp: MlpNames { gate_up: GateUpNames::Separate { gate: "", up: "ffn_up" }, ..PLAIN.mlp },
+    experts: ExpertNames {
+        stacked: MlpNames { gate_up: GateUpNames::Separate { gate: "", up: "ffn_up_exps" }, ..PLAIN.experts.stacked },
+        shared: MlpNames { gate_up: GateUpNames::Separate { gate: "", up: "ffn_up_shexp" }, ..PLAIN.experts.shared },
+        ..PLAIN.experts
+    },
     ..PLAIN
 });
 

@@ -19,7 +19,7 @@ impl DecoderSpec {
     ///
     /// # Panics
     ///
-    /// If there is no layer, a layer adds nothing, an index leads nowhere, attention reads keys and values of other heads, a router cannot choose, experts have no gate or one with a factor, layers with heads of different sizes share a rope, a norm of embeddings has weights, or
+    /// If there is no layer, a layer adds nothing, an index leads nowhere, attention reads keys and values of other heads, a router cannot choose, experts have a gate with a factor, layers with heads of different sizes share a rope, a norm of embeddings has weights, or
     /// several branches without norms of their own have others than one before them: only a wrong family can cause it.
     pub fn check(&self) -> Result<()> {
         assert!(!self.layers.is_empty(), "a decoder has layers");
@@ -40,7 +40,7 @@ impl DecoderSpec {
         assert!(self.feed_forwards().filter_map(FeedForward::experts).all(|experts| {
             experts.logits.norm.is_none_or(|eps| is_positive(eps.into()))
                 && experts.router.is_valid()
-                && matches!(experts.expert.form, MlpForm::Gated { gate_scale: 1.0, .. })
+                && matches!(experts.expert.form, MlpForm::Gated { gate_scale: 1.0, .. } | MlpForm::ReluSquared)
         }));
         let mut ropes = self.ropes.iter().enumerate();
         ropes.try_for_each(|(index, rope)| rope.check(self.rope_head_dim(index)))?;
