@@ -11,7 +11,7 @@ use ceilings::{Unit, gflops, read_gbps};
 use compute::batch::{Batch, BatchLimits, Sampling};
 use compute::cpu::{Cpu, Isa, KvCache, Pool};
 use compute::ops;
-use compute::{AttentionSpec, Backend, KvFormat, KvShape, Tensor};
+use compute::{AttentionSpec, Device, KvFormat, KvShape, Tensor};
 use formats::DType;
 use std::hint::black_box;
 use std::time::Instant;
@@ -117,9 +117,9 @@ fn median(mut times: Vec<f64>) -> f64 {
 /// What passes over one batch read and write.
 struct Passes {
     cache: KvCache,
-    device_batch: <Cpu as Backend>::DeviceBatch,
-    qkv: Tensor<<Cpu as Backend>::Storage>,
-    out: Tensor<<Cpu as Backend>::Storage>,
+    device_batch: <Cpu as Device>::DeviceBatch,
+    qkv: Tensor<<Cpu as Device>::Storage>,
+    out: Tensor<<Cpu as Device>::Storage>,
 }
 
 impl Passes {

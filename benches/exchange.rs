@@ -22,7 +22,7 @@ fn main() {
 mod cuda {
     use compute::cuda::{AllReduce, Cuda, EventKind, Peers, Tensor, Transport, Vector, device_count};
     use compute::ops;
-    use compute::{AddNorm, Backend, NextNorm, NormKind, NormWeights};
+    use compute::{AddNorm, Device, NextNorm, NormKind, NormWeights};
     use formats::DType;
     use std::ops::Range;
     use std::thread;

@@ -7,7 +7,7 @@ use compute::batch::{Batch, BatchLimits, Sampling};
 use compute::cpu::{Cpu, Isa, Tensor};
 use compute::ops;
 use compute::{
-    Activation, AddNorm, AttentionSpec, Backend, HostMatrix, KvFormat, KvShape, NextNorm, NormExtent, NormKind,
+    Activation, AddNorm, AttentionSpec, Device, HostMatrix, KvFormat, KvShape, NextNorm, NormExtent, NormKind,
     NormOrder, NormWeights, Pairing, QkNormRope, QkNormWeights, RopeTable,
 };
 use formats::{Coding, DType};
@@ -53,13 +53,13 @@ fn main() {
 /// Activations and weights of some layers.
 struct Layers {
     cpu: Cpu,
-    device_batch: <Cpu as Backend>::DeviceBatch,
-    cache: <Cpu as Backend>::KvCache,
+    device_batch: <Cpu as Device>::DeviceBatch,
+    cache: <Cpu as Device>::KvCache,
     rope: Box<[f32]>,
     norm: Box<[f32]>,
     head_norm: Box<[f32]>,
     /// In the order of a layer: QKV, output, gate and up, down.
-    weights: Vec<[<Cpu as Backend>::Matrix; 4]>,
+    weights: Vec<[<Cpu as Device>::Matrix; 4]>,
     residual: Tensor,
     delta: Tensor,
     normed: Tensor,

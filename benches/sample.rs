@@ -3,7 +3,7 @@
 //! `cargo bench --bench sample`. The minimum of many calls on one thread, for logits of a confident model, where a few are far
 //! above the rest, and for logits that are so flat that every token needs its random number.
 
-use compute::Backend;
+use compute::Device;
 use compute::batch::{Batch, BatchLimits, Sampling};
 use compute::cpu::{Cpu, Isa};
 use compute::ops;

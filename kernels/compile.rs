@@ -16,13 +16,14 @@ use std::sync::Mutex;
 /// Compute capabilities that get machine code. One of them gets PTX too, for the devices between and after them.
 const ARCHS: &str = "80,86,89,90,100,120";
 /// The files that only a device of compute capability 9.0 loads.
-const HOPPER: [&str; 10] = [
+const HOPPER: [&str; 11] = [
     "attention_few_units",
     "attention_hopper",
     "attention_units",
     "gated_linear_hopper",
     "linear_coded_hopper",
     "linear_few",
+    "linear_few_quantized",
     "linear_hopper",
     "linear_hopper_tall",
     "linear_hopper_wide",

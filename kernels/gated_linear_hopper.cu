@@ -1,5 +1,5 @@
 // Gates and up of many tokens on compute capability 9.0, with the activation. Contract: src/compute/ops/gated_linear.rs. Reference:
-// src/compute/cpu/gated_linear.rs.
+// src/compute/unfused.rs.
 //
 // Bound by the tensor cores, and by power: the clock falls when a device reaches its power limit, and then every instruction and every
 // byte costs time. Tokens are the operand of 64 rows of a tensor-core product, one such operand for each of two warpgroups. ROWS rows of

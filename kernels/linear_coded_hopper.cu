@@ -1,4 +1,5 @@
-// A linear layer for up to 256 tokens over coded weights on compute capability 9.0. Contract: src/compute/ops/linear.rs. Reference: src/compute/cpu/linear.
+// A linear layer of 9 and more tokens over coded weights on compute capability 9.0. Contract: src/compute/ops/linear.rs, and
+// src/compute/ops/gated_linear.rs where the results are gated. Reference: src/compute/cpu/linear.
 //
 // Bound by memory for 8 bits and 16 tokens, by instructions up to about 64 tokens, then by the tensor cores and shared memory. As in
 // linear_hopper.cu, weights are the 64 rows of a warpgroup's product and tokens are its N columns. Here the weights come from registers: each warp
@@ -8,7 +9,10 @@
 // rounded to T, and the result is rounded once. A lane of a unit has eight numbers in sequence, a lane of a fragment four pairs that lie eight
 // apart: rows of x are therefore rearranged in shared memory, 32 numbers at a time, by warps that do nothing else.
 //
+// A warp of a gated layer has 8 gates and their ups, whose sums lie in the same lane.
+//
 // `split` thread blocks of a cluster divide k as in linear_hopper.cu. A result depends on its row, on k and on `split` only.
+#include "common/activation.cuh"
 #include "common/cluster.cuh"
 #include "common/coded_pairs.cuh"
 #include "common/dependent_launch.cuh"
@@ -16,16 +20,18 @@
 
 template <class T>
 struct CodedHopperParams {
-    TensorMap codes;    // [octets, units of a row * unit / 8] of 8 bytes: boxes of `columns` / 8 by UNITS units
+    TensorMap codes;    // [octets, units of a row * unit / 8] of 8 bytes: boxes of `columns` / 8 octets, of gated results half of them, by UNITS units
     TensorMap x;        // boxes of TOKENS by UNITS * 64 k
     T* out;             // [m, out_stride], at the first column
-    const float* bias;  // [n], or null
+    const float* bias;  // [n], or null; of gated results [2 n]
     int m;              // tokens
-    int n;              // columns
+    int n;              // columns of `out`; of gated results a multiple of 8, and weights are n gates over n ups
     int units_of_row;   // k / 64, rounded up
     int out_stride;
     int stages;         // of the ring, at most STAGES_MAX
     int split;          // at most SPLIT_MAX
+    int is_gated;
+    int is_gelu_tanh;   // the activation of gated results, else SiLU
 };
 
 constexpr int STAGES_MAX = 16, SPLIT_MAX = 8;
@@ -47,7 +53,8 @@ __device__ void linear_coded_hopper(const CodedHopperParams<T>& p) {
     const uint32_t full = first_bytes, x_full = full + 8 * STAGES_MAX, x_ready = x_full + 8 * STAGES_MAX, empty = x_ready + 8 * STAGES_MAX;
     const uint32_t received = empty + 8 * STAGES_MAX, ring = first_bytes + BARRIER_BYTES, inbox = ring + p.stages * stage_bytes;
     const int split = p.split, part = cluster_rank(), place = blockIdx.x / split, places = gridDim.x / split;
-    const int token_tiles = (p.m + TOKENS - 1) / TOKENS, tiles = (p.n + columns - 1) / columns * token_tiles;
+    const int token_tiles = (p.m + TOKENS - 1) / TOKENS, outputs = p.is_gated ? columns / 2 : columns;
+    const int tiles = (p.n + outputs - 1) / outputs * token_tiles;
     // Of 16 columns by 8 tokens, which a warp holds in four registers; those that this thread block stores.
     const int fragments = TOKENS / 8 * consumers, first_fragment = fragments * part / split, end_fragment = fragments * (part + 1) / split;
     launch_dependents();
@@ -73,15 +80,18 @@ __device__ void linear_coded_hopper(const CodedHopperParams<T>& p) {
 
     if (warp == consumers) {
         if (elect_lane()) {
-            int codes_step = 0, codes_octet = place / token_tiles * (columns / 8), codes_tile = place;
+            int codes_step = 0, codes_octet = place / token_tiles * (outputs / 8), codes_tile = place;
             const auto copy_codes = [&](int slot) {
+                const int from = (first_step + codes_step) * UNITS * UNIT / 8;
+                const uint32_t to = ring + slot * stage_bytes;
                 barrier_expect(full + 8 * slot, columns / 8 * UNITS * UNIT);
-                copy_flat_box(ring + slot * stage_bytes, &p.codes, (first_step + codes_step) * UNITS * UNIT / 8, codes_octet, full + 8 * slot,
-                              EVICT_FIRST);
+                copy_flat_box(to, &p.codes, from, codes_octet, full + 8 * slot, EVICT_FIRST);
+                // The last box of gates may have ups behind it, which are not multiplied to anything that is stored.
+                if (p.is_gated) copy_flat_box(to + outputs / 8 * UNITS * UNIT, &p.codes, from, p.n / 8 + codes_octet, full + 8 * slot, EVICT_FIRST);
                 if (++codes_step == steps) {
                     codes_step = 0;
                     codes_tile += places;
-                    codes_octet = codes_tile / token_tiles * (columns / 8);
+                    codes_octet = codes_tile / token_tiles * (outputs / 8);
                 }
             };
             int x_step = 0, x_tile = place;
@@ -145,14 +155,16 @@ __device__ void linear_coded_hopper(const CodedHopperParams<T>& p) {
     } else {
         const typename Codes::template Held<T> held{};
         const uint64_t first_b = __shfl_sync(0xffffffffu, matrix_descriptor(ring + codes_bytes), 0);
-        const uint8_t* codes_of_warp = shared + BARRIER_BYTES + warp * 2 * (UNITS * UNIT);
+        // The octets of a warp: two that follow each other, or one of gates and that of their ups.
+        const uint8_t* codes_of_warp = shared + BARRIER_BYTES + warp * (p.is_gated ? 1 : 2) * (UNITS * UNIT);
+        const int second_octet = (p.is_gated ? consumers : 1) * (UNITS * UNIT);
         const int header_of_lane = Codes::BYTES + lane / 4 * HEADER_BYTES;
         uint32_t full_of_warp = full;
         asm volatile("" : "+r"(full_of_warp));
         int slot = 0, last = -1;
         uint32_t parity = 0;
         for (int tile = place; tile < tiles; tile += places) {
-            const int first_token = tile % token_tiles * TOKENS, first_column = tile / token_tiles * columns;
+            const int first_token = tile % token_tiles * TOKENS, first_column = tile / token_tiles * outputs;
             float sum[TOKENS / 2];
 #pragma unroll
             for (int i = 0; i < TOKENS / 2; i++) sum[i] = 0.0f;
@@ -169,7 +181,7 @@ __device__ void linear_coded_hopper(const CodedHopperParams<T>& p) {
 #pragma unroll
                     for (int octet = 0; octet < 2; octet++) {
                         if (first % 4 == 0) {
-                            const uint8_t* unit = at + (octet * UNITS + first / 4) * UNIT;
+                            const uint8_t* unit = at + octet * second_octet + first / 4 * UNIT;
                             codes[octet] = Codes::load(unit, lane);
                             header[octet].load(unit + header_of_lane, lane);
                         }
@@ -199,6 +211,18 @@ __device__ void linear_coded_hopper(const CodedHopperParams<T>& p) {
             grid_dependency_wait();
 
             const auto store = [&](int w, int j, float4 v) {
+                if (p.is_gated) {
+                    const int column = first_column + w * 8 + lane / 4, token = first_token + j * 8 + lane / 4;
+                    const bool has_bias = p.bias && column < p.n;
+                    const float of_gate = has_bias ? p.bias[column] : 0.0f, of_up = has_bias ? p.bias[p.n + column] : 0.0f;
+                    const uint32_t gate = narrow2<T>(v.x + of_gate, v.y + of_gate), up = narrow2<T>(v.z + of_up, v.w + of_up);
+                    const uint32_t result = transpose_matrix(p.is_gelu_tanh ? activate_mul2<T>(gate, up, GeluTanh::exponent)
+                                                                            : activate_mul2<T>(gate, up, Silu::exponent));
+                    const int first = first_column + w * 8 + lane % 4 * 2;
+                    // Of eight columns all are there or none.
+                    if (token < p.m && first < p.n) *reinterpret_cast<uint32_t*>(p.out + size_t(token) * p.out_stride + first) = result;
+                    return;
+                }
                 const int row = first_column + w * 16 + lane / 4;
                 const float bias_low = p.bias && row < p.n ? p.bias[row] : 0.0f, bias_high = p.bias && row + 8 < p.n ? p.bias[row + 8] : 0.0f;
                 const uint32_t low = transpose_matrix(narrow2<T>(v.x + bias_low, v.y + bias_low));
@@ -292,6 +316,7 @@ KERNELS(four_words_f16, FourScaled, WORDS_F16, 4)
 KERNELS(four_words_bf16, FourScaled, WORDS_BF16, 4)
 KERNELS(five_k_blocks, FiveScaled, K_BLOCKS, 8)
 KERNELS(six_sixteenths, SixScaled, SIXTEENTHS, 8)
+KERNELS(eight_words_f16, EightScaled, WORDS_F16, 4)
 KERNELS(eight_words_bf16, EightScaled, WORDS_BF16, 4)
 KERNELS(float8_words_bf16, Float8Scaled, WORDS_BF16, 4)
 KERNELS(eight_halves, EightScaled, HALVES, 4)

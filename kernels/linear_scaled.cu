@@ -1,4 +1,5 @@
-// A linear layer for up to 16 tokens over coded weights, with the scales on the sums. Contract: src/compute/ops/linear.rs. Reference: src/compute/cpu/linear.
+// A linear layer for up to 16 tokens over coded weights, with the scales on the sums. Contract: src/compute/ops/linear.rs, and
+// src/compute/ops/gated_linear.rs where the results are gated. Reference: src/compute/cpu/linear.
 //
 // Memory-bound for 8 bits and one token; otherwise instructions are the limit. Codes become 16-bit numbers in less than one instruction per
 // number, because they are neither scaled nor freed of their zero first: the bits of a code in those of 128 (bf16) or 1024 (f16) are the number
@@ -10,6 +11,9 @@
 // out a slice of k in steps of NU units, each with a ring of copies under way. x is kept as fragments in shared memory, each warp its part. The
 // parts of some tiles are added up together, in the order of the warps; where k has several slices, the last thread block of a tile adds these up in
 // their order. All orders depend on the shape alone, and are the same for 1 to 8 tokens.
+//
+// A tile of a gated layer is an octet of gates and that of their ups, so that a thread block activates what it has added up.
+#include "common/activation.cuh"
 #include "common/coded_pairs.cuh"
 #include "common/dependent_launch.cuh"
 #include "common/tensor_core.cuh"
@@ -18,8 +22,8 @@ template <class T>
 struct ScaledLinearParams {
     T* out;                // [m, out_stride], at the first column
     const T* x;            // [m, x_stride]
-    const float* bias;     // [n], or null
-    const uint8_t* units;
+    const float* bias;     // [n], or null; of gated results [2 n]
+    const uint8_t* units;  // of n columns; of gated results those of n gates, then of n ups
     float* partial;        // [slices, m, n], if k has several slices
     int* arrived;          // [thread blocks of a slice], zero before and after
     float zero;            // of codes whose header has none
@@ -27,10 +31,12 @@ struct ScaledLinearParams {
     int slices;
     int batch;             // tiles whose parts are added up together
     int m;                 // tokens
-    int n;                 // columns: a multiple of 16
+    int n;                 // columns of `out`: a multiple of 16, of gated results of 8
     int k;
     int out_stride;
     int x_stride;          // a multiple of 8
+    int is_gated;          // k has one slice then
+    int is_gelu_tanh;      // the activation of gated results, else SiLU
 };
 
 // c + a * b. Unlike `mma` it may be moved among other instructions.
@@ -88,7 +94,7 @@ __device__ void linear_scaled(const ScaledLinearParams<T>& p) {
     const int first_step = slice * of_slice, end_step = min(first_step + of_slice, all_steps);
     const int most = (of_slice + warps - 1) / warps;
     int steps = max(0, (end_step - first_step - warp + warps - 1) / warps);  // of this warp
-    const int tiles = p.n / 16;
+    const int of_tile_octets = p.is_gated ? 1 : 2, tiles = p.n / (8 * of_tile_octets);
     const uint8_t* ring = shared + warp * STAGES * STAGE;
     uint8_t* at = shared + warps * STAGES * STAGE;
     uint4* x_fragments = reinterpret_cast<uint4*>(at) + warp * most * FRAGMENTS * X_LANES;
@@ -98,18 +104,19 @@ __device__ void linear_scaled(const ScaledLinearParams<T>& p) {
     float* parts = reinterpret_cast<float*>(at);  // [2, batch, warps, m, 16]
     launch_dependents();
 
-    // The copies of a step: its units of one octet, then those of the next.
-    const size_t octet_bytes = size_t(p.units_of_row) * UNIT;
+    // The copies of a step: its units of one octet, then those of the next, or of the ups.
+    const size_t octet_bytes = size_t(p.units_of_row) * UNIT, tile_bytes = of_tile_octets * octet_bytes;
+    const uint32_t to_second = static_cast<uint32_t>(p.is_gated ? p.n / 8 * octet_bytes : octet_bytes);
     uint32_t copied_from[ROUNDS], ring_at = shared_address(ring) + lane * 16;
 #pragma unroll
     for (int r = 0; r < ROUNDS; r++) {
         const int i = r * 32 + lane;
-        copied_from[r] = i < CHUNKS ? i * 16 : static_cast<uint32_t>(octet_bytes) + (i - CHUNKS) * 16;
+        copied_from[r] = i < CHUNKS ? i * 16 : to_second + (i - CHUNKS) * 16;
         keep(copied_from[r]);
     }
     int load_tile = place, load_left = steps, to_next_step = warps * OCTET_STEP;
-    long long to_next_tile = static_cast<long long>(places * 2 * octet_bytes) - static_cast<long long>(steps) * to_next_step;
-    const uint8_t* load_from = p.units + place * 2 * octet_bytes + size_t(first_step + warp) * OCTET_STEP;
+    long long to_next_tile = static_cast<long long>(places * tile_bytes) - static_cast<long long>(steps) * to_next_step;
+    const uint8_t* load_from = p.units + place * tile_bytes + size_t(first_step + warp) * OCTET_STEP;
     keep(ring_at), keep(to_next_step), keep(to_next_tile), keep(steps);
     const auto issue = [&](int offset) {
 #pragma unroll
@@ -264,11 +271,25 @@ __device__ void linear_scaled(const ScaledLinearParams<T>& p) {
         if (++filled < p.batch && tile + places < tiles) continue;
         __syncthreads();
         const int of_tile = p.m * 16;
-        for (int i = threadIdx.x; i < filled * of_tile; i += blockDim.x) {
-            const float* from = parts + (set * p.batch + i / of_tile) * warps * of_tile + i % of_tile;
+        const auto sum_of_warps = [&](int tile_of_batch, int at) {
+            const float* from = parts + (set * p.batch + tile_of_batch) * warps * of_tile + at;
             float sum = 0.0f;
 #pragma unroll 8
             for (int w = 0; w < warps; w++) sum += from[w * of_tile];
+            return sum;
+        };
+        if (p.is_gated) {
+            for (int i = threadIdx.x; i < filled * p.m * 8; i += blockDim.x) {
+                const int j = i / 8 / p.m, token = i / 8 % p.m, column = (tile - (filled - 1 - j) * places) * 8 + i % 8;
+                const auto total = [&](int side) {
+                    return widen<T>(narrow<T>(sum_of_warps(j, token * 16 + side * 8 + i % 8) + (p.bias ? p.bias[side * p.n + column] : 0.0f)));
+                };
+                const float gate = total(0), exponent = p.is_gelu_tanh ? GeluTanh::exponent(gate) : Silu::exponent(gate);
+                p.out[size_t(token) * p.out_stride + column] = narrow<T>(activate_mul(gate, exponent, total(1)));
+            }
+        }
+        for (int i = threadIdx.x; i < (p.is_gated ? 0 : filled * of_tile); i += blockDim.x) {
+            const float sum = sum_of_warps(i / of_tile, i % of_tile);
             const int token = i % of_tile / 16, column = (tile - (filled - 1 - i / of_tile) * places) * 16 + i % 16;
             if (p.slices == 1) {
                 p.out[size_t(token) * p.out_stride + column] = narrow<T>(sum + (p.bias ? p.bias[column] : 0.0f));
@@ -320,6 +341,7 @@ KERNELS(four_words_bf16, FourScaled, WORDS_BF16, 4, true, 2, 3)
 KERNELS(five_k_blocks, FiveScaled, K_BLOCKS, 8, true, 2, 3)
 KERNELS(six_sixteenths, SixScaled, SIXTEENTHS, 8, false, 2, 3)
 KERNELS(eight_halves, EightScaled, HALVES, 4, false, 2, 3)
+KERNELS(eight_words_f16, EightScaled, WORDS_F16, 4, true, 2, 3)
 KERNELS(eight_words_bf16, EightScaled, WORDS_BF16, 4, true, 2, 3)
 KERNELS(float8_words_bf16, Float8Scaled, WORDS_BF16, 4, false, 2, 3)
 KERNELS(float8_floats, Float8Scaled, FLOATS, 8, false, 2, 3)

@@ -175,7 +175,7 @@ all_mutants() {
     mutant values_are_keys_after_all src/model/attention.rs golden \
         'name(if is_projected { value } else { key })' 'name(if is_projected { value } else { query })'
     mutant stream_scaled_before_the_mlp src/model/layer.rs golden \
-        '(sublayer.reader(), 1.0)' '(sublayer.reader(), self.stream_scale)'
+        '(sublayer.norms.before(), 1.0)' '(sublayer.norms.before(), self.stream_scale)'
     mutant embeddings_not_normalized src/model/stream.rs golden \
         'ops::norm(backend, rows, delta, norm);' 'ops::embedding(backend, rows, table, scale, device_batch);'
     mutant attention_not_gated src/model/attention.rs golden \
@@ -183,9 +183,9 @@ all_mutants() {
     mutant bias_dropped src/model/linear.rs golden \
         'self.bias.as_ref(), 0..outputs' 'None, 0..outputs'
     mutant norms_swapped src/model/layer.rs golden \
-        'Some(sublayer) => (sublayer.reader()' 'Some(_) => (self.reader()'
+        'Some(sublayer) => (sublayer.norms.before()' 'Some(_) => (self.norm()'
     mutant branches_side_by_side_in_turn src/model/layer.rs golden \
-        '(Reader::NONE, 1.0)' '(self.reader(), 1.0)'
+        '(None, 1.0)' '(self.norms.before(), 1.0)'
     mutant query_and_key_norm_swapped src/model/attention.rs golden \
         'query: load(norm, parts.query_norm, dim, 0..dim)?' 'query: load(norm, parts.key_norm, dim, 0..dim)?'
     # The CPU's ops.
@@ -228,10 +228,10 @@ all_mutants() {
         'A::activate(lanes, lanes.mul(v, scale))' 'lanes.mul(A::activate(lanes, v), scale)'
     mutant sigmoid_of_the_negative src/compute/cpu/sigmoid_mul.rs ops_agree \
         'exp(lanes, minus)' 'exp(lanes, gate)'
-    mutant gates_without_bias src/compute/cpu/gated_linear.rs ops_agree \
+    mutant gates_without_bias src/compute/unfused.rs ops_agree \
         'x, weight, bias, 0..' 'x, weight, None, 0..'
-    mutant sums_with_the_stream_without_bias src/compute/cpu/linear_add_norm.rs ops_agree \
-        'bias.map(|bias| &bias[..])' 'bias.and(None)'
+    mutant sums_with_the_stream_without_bias src/compute/unfused.rs ops_agree \
+        'layer.bias, 0..' 'None, 0..'
     mutant softcap_not_divided src/compute/cpu/scale_logits.rs ops_agree \
         'lanes.div(lanes.mul(v, scale), cap)' 'lanes.mul(v, scale)'
     mutant gqa_group_interleaved src/compute/cpu/attention/tile.rs golden \

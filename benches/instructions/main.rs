@@ -5,7 +5,7 @@
 
 use compute::cpu::{Cpu, Isa};
 use compute::ops;
-use compute::{Backend, HostMatrix};
+use compute::{Device, HostMatrix};
 use formats::{Block, Codes, Coding, Scaled, Scales};
 use os::HostBytes;
 

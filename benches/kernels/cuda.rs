@@ -12,7 +12,7 @@ use compute::batch::{Adjustment, Batch, BatchLimits, Sampling};
 use compute::cuda::{Chaining, Cuda, DeviceBatch, EventKind, KvCache, Matrix, Route, Tensor, Vector, device_count};
 use compute::ops;
 use compute::{
-    Activation, AddNorm, AttentionSpec, Backend, HostMatrix, HostVector, KvFormat, KvLayout, KvShape, NextNorm,
+    Activation, AddNorm, AttentionSpec, Device, HostMatrix, HostVector, KvFormat, KvLayout, KvShape, NextNorm,
     NormExtent, NormKind, NormOrder, NormWeights, Pairing, QkNormRope, QkNormWeights, RopeTable,
 };
 use formats::DType;
@@ -357,15 +357,16 @@ impl Bench {
     /// Products with weights in codes, each beside the same in bf16.
     fn coded_linears(&mut self) {
         for shape in self.shapes() {
-            for (name, n, k) in shape.linears() {
-                let tokens = [1, 8, 16, 32, 64, 128, 512, 8192];
-                let mut plain = [0.0; 8];
-                for mixture in Mixture::ALL {
+            for (name, n, k) in shape.linears().into_iter().chain([("head", shape.vocab, shape.hidden)]) {
+                let tokens: &[usize] =
+                    if name == "head" { &[1, 8, 16, 32, 64] } else { &[1, 8, 16, 32, 64, 128, 256, 512, 1024, 8192] };
+                let mut plain = [0.0; 10];
+                for mixture in mixtures() {
                     let host = codings::matrix(mixture.coding(), [n, k], (n + k) as u64);
                     let copies = ((256 << 20) / host.bytes()).clamp(1, 16);
                     let weights: Vec<Matrix> =
                         (0..copies).map(|_| self.cuda.matrix(std::slice::from_ref(&host)).unwrap()).collect();
-                    for (plain, m) in plain.iter_mut().zip(tokens) {
+                    for (plain, &m) in plain.iter_mut().zip(tokens) {
                         let (x, mut out) = (self.tensor(m, k), self.tensor(m, n));
                         let us = self.time(weights.len(), |cuda| {
                             weights.iter().for_each(|w| ops::linear(cuda, &mut out, &x, w, None, 0..n));
@@ -385,9 +386,9 @@ impl Bench {
     fn coded_steps(&mut self) {
         for shape in self.shapes() {
             let mut plain = Vec::new();
-            for mixture in Mixture::ALL {
+            for mixture in mixtures() {
                 let model = Model::new(self, shape, mixture);
-                let passes = [(1, 1), (8, 1), (16, 1), (32, 1), (64, 1), (128, 1), (256, 1), (8, 1024)];
+                let passes = [(1, 1), (8, 1), (16, 1), (32, 1), (64, 1), (128, 1), (256, 1), (1, 512), (8, 1024)];
                 for (pass, (rows, new)) in passes.into_iter().enumerate() {
                     let (batch, blocks) = batch_of(rows, new, new.max(512), 64);
                     let Shape { layers, kv_heads, head_dim, .. } = shape;
@@ -566,4 +567,13 @@ fn transform<'a>(norm: &'a Vector, table: &'a Vector, head_dim: usize) -> QkNorm
         temperature: None,
         value_norm: None,
     }
+}
+
+/// bf16, and the others that `BENCH_MIXTURES` names, such as `Q8_0,Q4KM`: all if it is not set.
+fn mixtures() -> Vec<Mixture> {
+    let asked = std::env::var("BENCH_MIXTURES").ok();
+    let is_asked = |mixture: &Mixture| {
+        asked.as_ref().is_none_or(|asked| asked.split(',').any(|name| name == format!("{mixture:?}")))
+    };
+    Mixture::ALL.into_iter().filter(|mixture| *mixture == Mixture::Bf16 || is_asked(mixture)).collect()
 }

@@ -5,7 +5,7 @@ use super::model::Model;
 use super::{Bench, DTYPE, batch_of};
 use compute::cuda::Route;
 use compute::ops;
-use compute::{Activation, Backend, KvShape};
+use compute::{Activation, Device, KvShape};
 
 const TOKENS: [usize; 9] = [9, 16, 32, 64, 96, 128, 144, 192, 256];
 /// Rows of steps alone: layers whose weights multiprocessors do not hold have a kernel for gates up to 8.

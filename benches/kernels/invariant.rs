@@ -3,7 +3,7 @@
 use super::codings::Mixture;
 use super::model::Model;
 use super::{Bench, DTYPE, batch_of};
-use compute::{Backend, KvShape, Rounding};
+use compute::{Device, KvShape, Rounding};
 
 /// Rows, new tokens of each, and tokens that it attends to.
 const PASSES: [[usize; 3]; 15] = [

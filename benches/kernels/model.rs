@@ -5,14 +5,16 @@ use super::shapes::Shape;
 use super::{Bench, random_vector, rms, transform};
 use compute::cuda::{Cuda, DeviceBatch, KvCache, Matrix, Tensor, Vector};
 use compute::ops;
-use compute::{Activation, AddNorm, Backend, HeadRows, HostMatrix, LayerInput, NextNorm};
+use compute::{Activation, AddNorm, Device, HeadRows, HostMatrix, LayerInput, NextNorm};
 use formats::Coding;
 
 pub struct Model {
     shape: Shape,
     layers: Vec<[Matrix; 4]>,
     embedding: Matrix,
-    norm: Vector,
+    /// Of attention and of the MLP of each layer. `[layers]`
+    norms: Vec<[Vector; 2]>,
+    last_norm: Vector,
     head_norm: Vector,
     rope: Vector,
     /// Of all weights.
@@ -53,6 +55,13 @@ impl Model {
             bytes += parts.iter().flatten().map(HostMatrix::bytes).sum::<usize>();
             layers.push([0, 1, 2, 3].map(|i| cuda.matrix(&parts[i]).unwrap()));
         }
+        let norm = || cuda.vector(&[random_vector(shape.hidden, 7)]).unwrap();
+        let bound = |product: &Matrix| {
+            let mut norm = norm();
+            Cuda::bind_norm(&mut norm, product);
+            norm
+        };
+        let norms = layers.iter().map(|[qkv, _, gate_up, _]: &[Matrix; 4]| [bound(qkv), bound(gate_up)]).collect();
         let head = codings::matrix(mixture.head(), [shape.vocab, shape.hidden], 6);
         Model {
             shape,
@@ -63,7 +72,8 @@ impl Model {
             layers,
             bytes: (bytes + head.bytes()) as f64,
             embedding: cuda.matrix(&[head]).unwrap(),
-            norm: cuda.vector(&[random_vector(shape.hidden, 7)]).unwrap(),
+            norms,
+            last_norm: norm(),
             head_norm: cuda.vector(&[random_vector(shape.head_dim, 8)]).unwrap(),
             rope: cuda.table(&vec![0.7; 32_768 * shape.head_dim]).unwrap(),
         }
@@ -85,7 +95,7 @@ impl Model {
         let (shape, spec) = (&self.shape, self.shape.attention());
         let [residual, x, normed, qkv, attended, gate_up, gated, last, logits] = tensors else { unreachable!() };
         ops::embedding(cuda, residual, &self.embedding, 1.0, device_batch);
-        ops::norm(cuda, normed, residual, rms(&self.norm));
+        ops::norm(cuda, normed, residual, rms(&self.norms[0][0]));
         for (index, [qkv_weight, out_weight, gate_up_weight, down_weight]) in self.layers.iter().enumerate() {
             let transform = transform(&self.head_norm, &self.rope, shape.head_dim);
             ops::linear(cuda, qkv, normed, qkv_weight, None, 0..shape.qkv());
@@ -98,10 +108,10 @@ impl Model {
                 ops::rope_and_cache(cuda, &spec, qkv, transform, cache, index, device_batch);
                 ops::attention(cuda, &spec, attended, qkv, cache, index, device_batch);
             }
-            let next = NextNorm { out: &mut *normed, norm: rms(&self.norm) };
+            let next = NextNorm { out: &mut *normed, norm: rms(&self.norms[index][1]) };
             if self.is_added {
                 let out = LayerInput { x: &*attended, weight: out_weight, bias: None };
-                ops::linear_add_norm(cuda, residual, x, out, AddNorm::PLAIN, next, gate_up_weight);
+                ops::linear_add_norm(cuda, residual, x, out, AddNorm::PLAIN, next);
             } else {
                 ops::linear(cuda, x, attended, out_weight, None, 0..shape.hidden);
                 ops::add_norm(cuda, residual, x, AddNorm::PLAIN, Some(next));
@@ -112,16 +122,14 @@ impl Model {
                 ops::linear(cuda, gate_up, normed, gate_up_weight, None, 0..2 * shape.width);
                 ops::activate_mul(cuda, gated, gate_up, Activation::Silu);
             }
-            let next = NextNorm { out: &mut *normed, norm: rms(&self.norm) };
-            match self.layers.get(index + 1) {
-                Some([reader, ..]) if self.is_added => {
-                    let down = LayerInput { x: &*gated, weight: down_weight, bias: None };
-                    ops::linear_add_norm(cuda, residual, x, down, AddNorm::PLAIN, next, reader);
-                }
-                _ => {
-                    ops::linear(cuda, x, gated, down_weight, None, 0..shape.hidden);
-                    ops::add_norm(cuda, residual, x, AddNorm::PLAIN, Some(next));
-                }
+            let norm = self.norms.get(index + 1).map_or(&self.last_norm, |[norm, _]| norm);
+            let next = NextNorm { out: &mut *normed, norm: rms(norm) };
+            if self.is_added {
+                let down = LayerInput { x: &*gated, weight: down_weight, bias: None };
+                ops::linear_add_norm(cuda, residual, x, down, AddNorm::PLAIN, next);
+            } else {
+                ops::linear(cuda, x, gated, down_weight, None, 0..shape.hidden);
+                ops::add_norm(cuda, residual, x, AddNorm::PLAIN, Some(next));
             }
         }
         // A decode step has no rows to leave out.

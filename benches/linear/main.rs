@@ -9,7 +9,7 @@ mod ceilings;
 use ceilings::Unit;
 use compute::cpu::{Cpu, Isa, Pool};
 use compute::ops;
-use compute::{Backend, HostMatrix};
+use compute::{Device, HostMatrix};
 use formats::{Block, Codes, Coding, Scaled, Scales};
 use memmap2::Mmap;
 use os::HostBytes;

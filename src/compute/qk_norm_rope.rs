@@ -3,7 +3,7 @@
 //! In this order: a norm of the whole width or of each head, the rotation, a norm of each head, the temperature of the queries.
 //! Each step is optional, and there is at most one norm. Values may be normalized, each head on its own and without weights.
 
-/// The steps between the projections and the dot products. `V` is a [`Backend::Vector`](super::Backend::Vector), `T` a tensor.
+/// The steps between the projections and the dot products. `V` is a [`Device::Vector`](super::Device::Vector), `T` a tensor.
 pub struct QkNormRope<'a, V, T: ?Sized> {
     /// `None` where the model has no norm of queries and keys.
     pub norm: Option<QkNormWeights<'a, V>>,

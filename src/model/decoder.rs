@@ -12,7 +12,7 @@ use crate::layer_inputs::LayerInputs;
 use crate::norm::Norm;
 use crate::shard::Sharding;
 use crate::spec::{DecoderSpec, HeadWeights};
-use crate::stream::{Reader, Stream};
+use crate::stream::Stream;
 use crate::weights::Weights;
 use base::error::Result;
 use compute::batch::BatchLimits;
@@ -212,7 +212,7 @@ impl<B: Backend> Decoder<B> {
         if let Some(inputs) = &mut self.layer_inputs {
             inputs.compute(backend, stream.rows(), device_batch);
         }
-        if let Some(norm) = self.layers.first().and_then(|layer| layer.reader().norm) {
+        if let Some(norm) = self.layers.first().and_then(Layer::norm) {
             stream.normalize(backend, norm);
         }
     }
@@ -221,8 +221,8 @@ impl<B: Backend> Decoder<B> {
         let Decoder { layers, layer_inputs, final_norm, tables, sharding, activations, .. } = self;
         let Activations { stream, layers: scratch, .. } = activations;
         let next = match layers.get(index + 1) {
-            Some(layer) => layer.reader(),
-            None => Reader { norm: Some(final_norm.weights()), layer: None },
+            Some(layer) => layer.norm(),
+            None => Some(final_norm.weights()),
         };
         let mut context = Context {
             memory,

@@ -7,10 +7,10 @@ use crate::norm::{Norm, SublayerNorms};
 use crate::recurrent::{self, Recurrent, RecurrentScratch};
 use crate::shard::Sharding;
 use crate::spec::{self, DecoderSpec, LayerSpec, Mixer, StreamScale};
-use crate::stream::{Reader, Stream, SublayerOutput};
+use crate::stream::{Stream, SublayerOutput};
 use crate::weights::Weights;
 use base::error::Result;
-use compute::{Backend, KvPlace, Tensor};
+use compute::{Backend, KvPlace, NormWeights, Tensor};
 use std::vec;
 
 /// One layer.
@@ -126,7 +126,7 @@ impl<B: Backend> Layer<B> {
                 Some(spec::Part::FeedForward(_)) => &names.feed_forward_norms,
                 Some(spec::Part::Mixer(_)) | None => &names.mixer_norms,
             };
-            let norms = SublayerNorms::load(backend, &sublayer.norms, weights, norms, index, hidden)?;
+            let mut norms = SublayerNorms::load(backend, &sublayer.norms, weights, norms, index, hidden)?;
             let branches = sublayer.branches.iter().map(|branch| {
                 let part = Part::load(backend, &branch.part, sharding, weights, places, [index, hidden])?;
                 let of_branch = match branch.part {
@@ -136,8 +136,15 @@ impl<B: Backend> Layer<B> {
                 let norms = SublayerNorms::load(backend, &branch.norms, weights, of_branch, index, hidden)?;
                 Ok(Branch { part, scale: branch.scale, norms })
             });
-            let branches = branches.collect::<Result<_>>()?;
+            let branches: Vec<_> = branches.collect::<Result<_>>()?;
             let zero = sublayer.is_summed().then(|| Norm::zero(backend, hidden)).transpose()?;
+            // Of several branches, each reads the norm.
+            if zero.is_none()
+                && let [only] = branches.as_slice()
+                && let Some(input) = only.part.input()
+            {
+                norms.bind(input.weight());
+            }
             Ok(Sublayer { norms, branches, zero })
         });
         Ok(Layer {
@@ -149,23 +156,23 @@ impl<B: Backend> Layer<B> {
         })
     }
 
-    /// How its first sublayer reads the stream.
-    pub fn reader(&self) -> Reader<'_, B> {
-        self.sublayers[0].reader()
+    /// The norm of what its first sublayer reads. `None`: it reads the stream.
+    pub fn norm(&self) -> Option<NormWeights<'_, B::Vector>> {
+        self.sublayers[0].norms.before()
     }
 
-    /// Adds what its sublayers compute to the stream, which `next` reads behind it.
+    /// Adds what its sublayers compute to the stream. `next` is the norm of what is read behind it.
     pub fn forward(
         &self,
         backend: &mut B,
         stream: &mut Stream<B>,
         scratch: &mut LayerScratch<B>,
         context: &mut Context<B>,
-        next: Reader<B>,
+        next: Option<NormWeights<B::Vector>>,
     ) {
         for (index, sublayer) in self.sublayers.iter().enumerate() {
             let (next, stream_scale) = match self.sublayers.get(index + 1) {
-                Some(sublayer) => (sublayer.reader(), 1.0),
+                Some(sublayer) => (sublayer.norms.before(), 1.0),
                 None => (next, self.stream_scale),
             };
             sublayer.forward(backend, stream, scratch, context, (next, stream_scale));
@@ -174,23 +181,13 @@ impl<B: Backend> Layer<B> {
 }
 
 impl<B: Backend> Sublayer<B> {
-    /// How it reads the stream.
-    fn reader(&self) -> Reader<'_, B> {
-        let layer = match self.branches.as_slice() {
-            [only] => only.part.input(),
-            // Each of them reads the norm.
-            _ => None,
-        };
-        Reader { norm: self.norms.before(), layer }
-    }
-
     fn forward(
         &self,
         backend: &mut B,
         stream: &mut Stream<B>,
         scratch: &mut LayerScratch<B>,
         context: &mut Context<B>,
-        (next, stream_scale): (Reader<B>, f32),
+        (next, stream_scale): (Option<NormWeights<B::Vector>>, f32),
     ) {
         if let Some(zero) = &self.zero
             && let Some(mut sum) = scratch.sum.take()
@@ -208,7 +205,7 @@ impl<B: Backend> Sublayer<B> {
             let (next, stream_scale) = match index + 1 == self.branches.len() {
                 true => (next, stream_scale),
                 // The rows that the first branch read are still there.
-                false => (Reader::NONE, 1.0),
+                false => (None, 1.0),
             };
             stream.add(backend, context.sharding, output, self.norms.add(branch.scale, stream_scale), next);
         }
@@ -234,7 +231,7 @@ impl<B: Backend> Sublayer<B> {
                 None => stream.normed(),
             };
             let output = branch.part.forward(backend, scratch, context, [read, stream.rows()]);
-            sum.add(backend, context.sharding, output, branch.norms.add(branch.scale, 1.0), Reader::NONE);
+            sum.add(backend, context.sharding, output, branch.norms.add(branch.scale, 1.0), None);
         }
     }
 }

@@ -67,6 +67,11 @@ impl<B: Backend> Norm<B> {
         Ok(Norm { weight: backend.table(&vec![0.0; len])?, eps: 1.0, kind: NormKind::Rms })
     }
 
+    /// Says that `product` alone reads what it gives.
+    pub fn bind(&mut self, product: &B::Matrix) {
+        B::bind_norm(&mut self.weight, product);
+    }
+
     /// What an op takes.
     pub fn weights(&self) -> NormWeights<'_, B::Vector> {
         NormWeights { weight: &self.weight, eps: self.eps, kind: self.kind }
@@ -91,6 +96,11 @@ impl<B: Backend> SublayerNorms<B> {
             None => Ok(None),
         };
         Ok(SublayerNorms { before: norm(&spec.before, names.before)?, after: norm(&spec.after, names.after)? })
+    }
+
+    /// Says that `product` alone reads the norm before the sublayer.
+    pub fn bind(&mut self, product: &B::Matrix) {
+        self.before.iter_mut().for_each(|norm| norm.bind(product));
     }
 
     /// The norm of what the sublayer reads. `None`: it reads the stream.

@@ -21,14 +21,6 @@ pub struct Stream<B: Backend> {
     normed: Tensor<B::Storage>,
 }
 
-/// How the stream is read after something was added to it.
-pub struct Reader<'a, B: Backend> {
-    /// The norm of what is read. `None`: nothing is normalized.
-    pub norm: Option<NormWeights<'a, B::Vector>>,
-    /// The layer that reads the norm, where one linear layer alone does.
-    pub layer: Option<&'a Linear<B>>,
-}
-
 /// What a sublayer adds to the stream.
 pub enum SublayerOutput<'a, B: Backend> {
     /// What `layer` makes of `x`, not computed yet: a device may fuse the product with the addition and the next norm.
@@ -43,19 +35,6 @@ pub enum SublayerOutput<'a, B: Backend> {
     Delta(&'a Tensor<B::Storage>),
     /// A sum that is there, equal on every rank.
     Whole(&'a Tensor<B::Storage>),
-}
-
-impl<B: Backend> Clone for Reader<'_, B> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<B: Backend> Copy for Reader<'_, B> {}
-
-impl<B: Backend> Reader<'_, B> {
-    /// Nothing is read before more is added.
-    pub const NONE: Self = Reader { norm: None, layer: None };
 }
 
 impl<B: Backend> Stream<B> {
@@ -122,29 +101,28 @@ impl<B: Backend> Stream<B> {
         ops::norm(backend, &mut self.normed, rows, norm);
     }
 
-    /// Adds what a sublayer computed, and normalizes the sum for `next`.
+    /// Adds what a sublayer computed, and normalizes the sum where `next` is the norm of what is read then.
     pub fn add(
         &mut self,
         backend: &mut B,
         sharding: &Sharding,
         output: SublayerOutput<B>,
         add: AddNorm<B::Vector>,
-        next: Reader<B>,
+        next: Option<NormWeights<B::Vector>>,
     ) {
         let Stream { rows, delta, own_delta, normed } = self;
-        let norm = next.norm.map(|norm| NextNorm { out: normed, norm });
-        let (norm, own) = match (output, norm, next.layer) {
-            (SublayerOutput::Product { layer, x }, Some(norm), Some(reader)) if sharding.is_alone() => {
-                let (layer, reader) = (layer.with_input(x), reader.weight());
-                return ops::linear_add_norm(backend, rows, delta, layer, add, norm, reader);
+        let next = next.map(|norm| NextNorm { out: normed, norm });
+        let (next, own) = match (output, next) {
+            (SublayerOutput::Product { layer, x }, Some(next)) if sharding.is_alone() => {
+                return ops::linear_add_norm(backend, rows, delta, layer.with_input(x), add, next);
             }
-            (SublayerOutput::Product { layer, x }, norm, _) => {
+            (SublayerOutput::Product { layer, x }, next) => {
                 let own = own_delta.as_mut().unwrap_or(delta);
                 layer.forward(backend, own, x);
-                (norm, None)
+                (next, None)
             }
-            (SublayerOutput::Delta(own), norm, _) => (norm, Some(own)),
-            (SublayerOutput::Whole(delta), norm, _) => return ops::add_norm(backend, rows, delta, add, norm),
+            (SublayerOutput::Delta(own), next) => (next, Some(own)),
+            (SublayerOutput::Whole(delta), next) => return ops::add_norm(backend, rows, delta, add, next),
         };
         let delta = match (own.or(own_delta.as_ref()), sharding.gathers()) {
             (Some(x), true) => {
@@ -155,8 +133,8 @@ impl<B: Backend> Stream<B> {
             (None, _) => &*delta,
         };
         match sharding.reduces() {
-            true => ops::reduce_add_norm(backend, rows, delta, add, norm),
-            false => ops::add_norm(backend, rows, delta, add, norm),
+            true => ops::reduce_add_norm(backend, rows, delta, add, next),
+            false => ops::add_norm(backend, rows, delta, add, next),
         }
     }
 }

@@ -324,7 +324,7 @@ mod tests {
     use super::*;
     use crate::Device;
     use compute::cpu::Cpu;
-    use compute::{Backend, KvFormat, KvShape};
+    use compute::{Device as _, KvFormat, KvShape};
     use formats::DType;
 
     const CPU: Defaults = Cpu::DEFAULTS;

@@ -236,7 +236,7 @@ impl<B: Backend> PassRunner<B> {
         B::state_shape(&self.memory.states)
     }
 
-    /// As [`Backend::abandon`].
+    /// As [`Collectives::abandon`](compute::Collectives::abandon).
     pub fn abandon(&self) {
         self.backend.abandon();
     }

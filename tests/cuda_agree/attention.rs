@@ -7,7 +7,7 @@ use crate::scene::{
 use compute::batch::Batch;
 use compute::cuda::Cuda;
 use compute::ops;
-use compute::{AttentionSpec, Backend, KvFormat, KvHeads, KvLayout, KvShape, Rounding, Scoring};
+use compute::{AttentionSpec, Device, KvFormat, KvHeads, KvLayout, KvShape, Rounding, Scoring};
 use formats::DType;
 
 pub struct AttentionCase {

@@ -7,7 +7,7 @@ use crate::scene::{
 };
 use compute::cpu::reference;
 use compute::cuda::{Cuda, Routes};
-use compute::{Backend, ExpertRows, LayerInput, Rounding, Router, RouterVectors, Scores, SharedExpert, ops};
+use compute::{Device, ExpertRows, LayerInput, Rounding, Router, RouterVectors, Scores, SharedExpert, ops};
 use formats::{Coding, DType};
 
 /// What `router` chooses.

@@ -4,7 +4,7 @@ use crate::inputs::codings;
 use crate::scene::{Random, filled, host_matrix, host_vector, numbers, on_device};
 use compute::cuda::{Chaining, Cuda, Matrix, Route, Vector};
 use compute::ops;
-use compute::{Activation, Backend, Rounding};
+use compute::{Activation, Device, Rounding};
 use formats::DType;
 
 const ACTIVATIONS: [Activation; 2] = [Activation::Silu, Activation::GeluTanh];
@@ -234,26 +234,40 @@ fn every_gate_of_16_bits_has_the_bits_of_the_op_alone() {
     });
 }
 
+/// Layers for `linear_few_quantized.cu`, `linear_scaled.cu` and `linear_coded_hopper.cu` where a device has 132 multiprocessors, and for no kernel.
 #[test]
 #[ignore = "needs an NVIDIA GPU: --include-ignored"]
-fn a_gated_layer_that_has_no_kernel_has_the_bits_of_the_ops_one_by_one() {
+fn a_gated_layer_of_quantized_weights_has_the_bits_of_the_ops_one_by_one() {
     on_device(|cuda, dtype| {
         let mut random = Random(5);
-        let (width, k): (usize, usize) = (264, 512);
-        let coded = codings::all().into_iter().filter(|coding| k.is_multiple_of(coding.group())).flat_map(|coding| {
-            let gate = codings::matrix(&mut random, coding, [width, k]);
-            let up = codings::matrix(&mut random, coding, [width, k]);
-            let plain_up = host_matrix(&numbers(&mut random, width * k, 0.1, dtype), [width, k], dtype);
-            [(format!("{coding}"), [gate.clone(), up]), (format!("gates in {coding}"), [gate, plain_up])]
-        });
-        let coded: Vec<_> = coded.collect();
-        for (name, parts) in coded {
-            let bias = Layer::bias(cuda, &mut random, width, 1.0, dtype);
-            let layer = Layer { weight: cuda.matrix(&parts).unwrap(), bias, width, k };
-            for m in [1, 16, 40, 300] {
-                let what = format!("{m} tokens, {name}, {dtype:?}");
-                layer.agrees(cuda, Case { m, ..CASE }, dtype, &what);
+        for (sizes, tokens) in [
+            ([264usize, 512usize], &[1, 8, 16, 40, 300][..]),
+            ([1064, 1280], &[1, 2, 7, 8, 9, 33]),
+            ([3072, 1024], &[1, 8, 12, 64, 200]),
+            ([520, 4608], &[1, 3, 8, 9, 30, 129, 257]),
+        ] {
+            let [width, k] = sizes;
+            let mut in_one_launch = 0;
+            for coding in codings::all().into_iter().filter(|coding| k.is_multiple_of(coding.group())) {
+                let gate = codings::matrix(&mut random, coding, sizes);
+                let up = codings::matrix(&mut random, coding, sizes);
+                let plain_up = host_matrix(&numbers(&mut random, width * k, 0.1, dtype), sizes, dtype);
+                let bias = Layer::bias(cuda, &mut random, width, 1.0, dtype);
+                let mut layer = Layer { weight: cuda.matrix(&[gate.clone(), up]).unwrap(), bias, width, k };
+                for (&m, (activation, has_bias)) in
+                    tokens.iter().flat_map(|m| [(m, (Activation::Silu, true)), (m, (Activation::GeluTanh, false))])
+                {
+                    let case = Case { m, has_bias, activation, route: Route::Auto };
+                    let is_one = layer.agrees(cuda, case, dtype, &format!("{case:?}, {sizes:?}, {coding}, {dtype:?}"));
+                    in_one_launch += usize::from(is_one && m <= 256);
+                }
+                layer.weight = cuda.matrix(&[gate, plain_up]).unwrap();
+                for m in [1, 40] {
+                    let what = format!("{m} tokens, {sizes:?}, gates in {coding}, {dtype:?}");
+                    layer.agrees(cuda, Case { m, ..CASE }, dtype, &what);
+                }
             }
+            assert!(!cuda.is_hopper() || in_one_launch > 20, "{sizes:?}, {dtype:?}: {in_one_launch} in one launch");
         }
     });
 }

@@ -5,7 +5,7 @@ use crate::scene::{
 };
 use compute::cuda::{Chaining, Cuda, Route};
 use compute::ops;
-use compute::{Backend, Rounding};
+use compute::{Device, Rounding};
 use formats::DType;
 use std::ops::Range;
 

@@ -6,7 +6,7 @@ use crate::scene::{
 };
 use compute::cuda::{Chaining, Cuda, Matrix, Route, Tensor, Vector};
 use compute::ops;
-use compute::{Activation, AddNorm, Backend, LayerInput, NextNorm, NormKind, NormWeights, Rounding};
+use compute::{Activation, AddNorm, Device, LayerInput, NextNorm, NormKind, NormWeights, Rounding};
 use formats::DType;
 
 /// Rows that lie behind those in use.
@@ -55,16 +55,18 @@ impl Layers {
             (cuda.vector(&[host_vector(&values, dtype)]).unwrap(), values)
         };
         let (bias, _) = vector(cuda, hidden, 1.0);
-        let (norm, norm_values) = vector(cuda, hidden, 3.0);
+        let (mut norm, norm_values) = vector(cuda, hidden, 3.0);
         let (reader_bias, reader_bias_values) = vector(cuda, outputs, 1.0);
         let weight = numbers(&mut random, hidden * k, 0.2, dtype);
         let reader_values = numbers(&mut random, outputs * hidden, 0.2, dtype);
+        let reader = cuda.matrix(&[host_matrix(&reader_values, [outputs, hidden], dtype)]).unwrap();
+        Cuda::bind_norm(&mut norm, &reader);
         Layers {
             weight: cuda.matrix(&[host_matrix(&weight, [hidden, k], dtype)]).unwrap(),
             bias,
             norm,
             norm_values,
-            reader: cuda.matrix(&[host_matrix(&reader_values, [outputs, hidden], dtype)]).unwrap(),
+            reader,
             reader_values,
             reader_bias,
             reader_bias_values,
@@ -93,7 +95,7 @@ impl Layers {
         let next = NextNorm { out: &mut normed, norm: next };
         if is_one {
             let layer = LayerInput { x: &x, weight, bias };
-            ops::linear_add_norm(cuda, &mut residual, &mut delta, layer, add, next, reader);
+            ops::linear_add_norm(cuda, &mut residual, &mut delta, layer, add, next);
         } else {
             ops::linear(cuda, &mut delta, &x, weight, bias, 0..*hidden);
             ops::add_norm(cuda, &mut residual, &delta, add, Some(next));
@@ -237,7 +239,7 @@ fn what_no_kernel_adds_has_the_bits_of_the_ops_one_by_one() {
             assert!(apart.stream == one.stream && apart.read == one.read && apart.gated == one.gated, "{m} rows");
         }
         cuda.set_rounding(Rounding::Fastest);
-        let Layers { weight, norm, reader, hidden, k, .. } = &layers;
+        let Layers { weight, norm, hidden, k, .. } = &layers;
         for (post, kind) in [(Some(NormKind::Rms), NormKind::Rms), (None, NormKind::Layer)] {
             let [apart, one] = [false, true].map(|is_one| {
                 let (x, mut residual) = (rows(cuda, 1, [40, *k], 1.0, dtype), rows(cuda, 2, [40, *hidden], 5.0, dtype));
@@ -247,7 +249,7 @@ fn what_no_kernel_adds_has_the_bits_of_the_ops_one_by_one() {
                 let next = NextNorm { out: &mut normed, norm: norm_of(kind) };
                 if is_one {
                     let layer = LayerInput { x: &x, weight, bias: None };
-                    ops::linear_add_norm(cuda, &mut residual, &mut delta, layer, add, next, reader);
+                    ops::linear_add_norm(cuda, &mut residual, &mut delta, layer, add, next);
                 } else {
                     ops::linear(cuda, &mut delta, &x, weight, None, 0..*hidden);
                     ops::add_norm(cuda, &mut residual, &delta, add, Some(next));

@@ -3,7 +3,7 @@
 use crate::inputs::logprobs::{CASES, check, inputs};
 use crate::inputs::{answered, comparable, ended};
 use crate::scene::{filled, on_device, rounded};
-use compute::Backend;
+use compute::Device;
 use compute::batch::MAX_LOGPROBS;
 use compute::cpu::{Cpu, Isa};
 use compute::ops;

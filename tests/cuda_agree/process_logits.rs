@@ -4,7 +4,7 @@ use crate::inputs::process_logits::{CASES, inputs};
 use crate::inputs::{ask, comparable, limits};
 use crate::scene::{filled, on_device, rounded};
 use base::TokenId;
-use compute::Backend;
+use compute::Device;
 use compute::batch::{Batch, Sampling};
 use compute::cpu::reference;
 use compute::ops;

@@ -3,7 +3,7 @@
 use crate::inputs::recurrent::{self, CONVS, DELTAS, FIRST_GATE, Gate, ROWS, Row, SCANS, SLOTS, place};
 use crate::scene::{FEW_OPERATIONS, Near, Random, assert_near, bound, filled, numbers, on_device, poisoned, staged};
 use compute::batch::NO_STATE;
-use compute::{Backend, DeltaInputs, GateOrder, HeadGate, ScanInputs, StateShape, ops};
+use compute::{DeltaInputs, Device, GateOrder, HeadGate, ScanInputs, StateShape, ops};
 use formats::DType;
 
 /// Results in f32, of which each is off by at most `error`.

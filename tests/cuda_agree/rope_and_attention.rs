@@ -7,7 +7,7 @@ use compute::batch::{Batch, WindowTable};
 use compute::cuda::{Chaining, Cuda, Vector};
 use compute::ops;
 use compute::{
-    AttentionSpec, Backend, HeadRows, KvPlace, KvShape, NormExtent, NormOrder, Pairing, QkNormRope, QkNormWeights,
+    AttentionSpec, Device, HeadRows, KvPlace, KvShape, NormExtent, NormOrder, Pairing, QkNormRope, QkNormWeights,
     RopeTable, Rounding, Scoring,
 };
 use formats::DType;

@@ -8,7 +8,7 @@ use compute::batch::{Batch, BlockCopy};
 use compute::cuda::{Cuda, KvCache};
 use compute::ops;
 use compute::{
-    AttentionSpec, Backend, KvFormat, KvHeads, KvLayout, KvShape, NormExtent, NormOrder, Pairing, QkNormRope,
+    AttentionSpec, Device, KvFormat, KvHeads, KvLayout, KvShape, NormExtent, NormOrder, Pairing, QkNormRope,
     QkNormWeights, RopeTable,
 };
 use formats::DType;

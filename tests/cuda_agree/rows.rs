@@ -7,7 +7,7 @@ use crate::scene::{
 use compute::cpu::reference;
 use compute::cuda::{Cuda, Vector};
 use compute::ops;
-use compute::{Activated, Activation, AddNorm, Backend, Curve, NextNorm, NormKind, NormWeights, Part};
+use compute::{Activated, Activation, AddNorm, Curve, Device, NextNorm, NormKind, NormWeights, Part};
 use formats::DType;
 
 const SHAPES: [(usize, usize); 6] = [(1, 8), (3, 40), (64, 1024), (5, 4096), (2, 12_288), (300, 256)];

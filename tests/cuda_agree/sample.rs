@@ -3,7 +3,7 @@
 use crate::inputs::sample::{CASES, EDGES, edge_batches, expected, inputs};
 use crate::inputs::{answered, ended};
 use crate::scene::{filled, on_device, rounded};
-use compute::Backend;
+use compute::Device;
 use compute::ops;
 
 #[test]

@@ -3,7 +3,7 @@
 pub use crate::inputs::{Random, limits};
 use compute::batch::{Batch, Sampling};
 use compute::cuda::{Cuda, DeviceBatch, Tensor};
-use compute::{Backend, HostMatrix, HostVector, KvFormat};
+use compute::{Device, HostMatrix, HostVector, KvFormat};
 use formats::{Coding, DType};
 use half::{bf16, f16};
 use os::HostBytes;

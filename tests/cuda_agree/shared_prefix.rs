@@ -4,7 +4,7 @@ use crate::attention::{AttentionCase, AttentionInput, QWEN3};
 use crate::scene::{Random, Scene, assert_near, bound, filled, formats, on_device, poisoned, staged};
 use compute::cuda::{Chaining, Cuda};
 use compute::ops;
-use compute::{Backend, KvFormat, KvShape, Rounding, Scoring, SharedPrefixes};
+use compute::{Device, KvFormat, KvShape, Rounding, Scoring, SharedPrefixes};
 use formats::DType;
 
 /// Rows that begin with the same blocks.

@@ -10,7 +10,7 @@ use compute::batch::{Batch, Sampling};
 use compute::cuda::{Chaining, Cuda, DeviceBatch, KvCache, Matrix, Tensor, Vector};
 use compute::ops;
 use compute::{
-    Activation, AddNorm, AttentionSpec, Backend, HeadRows, HostMatrix, KvFormat, KvShape, LayerInput, NextNorm,
+    Activation, AddNorm, AttentionSpec, Device, HeadRows, HostMatrix, KvFormat, KvShape, LayerInput, NextNorm,
     NormKind, NormWeights, Pairing, QkNormRope, RopeTable, Rounding,
 };
 use formats::DType;
@@ -66,7 +66,11 @@ impl Model {
         let rope: Vec<f32> =
             (0..4096 * HEAD_DIM).map(|i| if i % HEAD_DIM < HEAD_DIM / 2 { 0.8 } else { 0.6 }).collect();
         let norm = numbers(&mut random, HIDDEN, 1.0, dtype);
-        let vectors = vec![cuda.vector(&[host_vector(&norm, dtype)]).unwrap(), cuda.table(&rope).unwrap()];
+        let mut norms = [(); 3].map(|()| cuda.vector(&[host_vector(&norm, dtype)]).unwrap());
+        // Of attention and of the MLP; that of the head reads no product.
+        norms.iter_mut().zip([&matrices[1], &matrices[3]]).for_each(|(norm, product)| Cuda::bind_norm(norm, product));
+        let mut vectors = Vec::from(norms);
+        vectors.push(cuda.table(&rope).unwrap());
         let mut batch = scene.batch;
         for (i, sampling) in batch.sampling.iter_mut().enumerate() {
             *sampling = match i % 3 {
@@ -99,10 +103,11 @@ impl Model {
         let [embedding, qkv_weight, out_weight, gate_up_weight, down_weight] = &self.matrices[..] else {
             unreachable!()
         };
-        let [norm, rope] = &self.vectors[..] else { unreachable!() };
-        let norm = NormWeights { weight: norm, eps: 1e-6, kind: NormKind::Rms };
+        let [of_qkv, of_gate_up, last_norm, rope] = &self.vectors[..] else { unreachable!() };
+        let [of_qkv, of_gate_up, last_norm] =
+            [of_qkv, of_gate_up, last_norm].map(|weight| NormWeights { weight, eps: 1e-6, kind: NormKind::Rms });
         ops::embedding(cuda, residual, embedding, 1.0, &self.device_batch);
-        ops::norm(cuda, normed, residual, norm);
+        ops::norm(cuda, normed, residual, of_qkv);
         for layer in 0..LAYERS {
             let spec = &SPECS[layer % 2];
             ops::linear(cuda, qkv, normed, qkv_weight, None, 0..(HEADS + 2 * KV_HEADS) * HEAD_DIM);
@@ -122,17 +127,12 @@ impl Model {
                 ops::attention(cuda, spec, attended, qkv, cache, 0, device_batch);
             }
             let out = LayerInput { x: &*attended, weight: out_weight, bias: None };
-            let next = NextNorm { out: &mut *normed, norm };
-            ops::linear_add_norm(cuda, residual, x, out, AddNorm::PLAIN, next, gate_up_weight);
+            let next = NextNorm { out: &mut *normed, norm: of_gate_up };
+            ops::linear_add_norm(cuda, residual, x, out, AddNorm::PLAIN, next);
             ops::gated_linear(cuda, gated, gate_up, normed, gate_up_weight, None, Activation::Silu);
-            let next = NextNorm { out: &mut *normed, norm };
-            if layer < LAYERS - 1 {
-                let down = LayerInput { x: &*gated, weight: down_weight, bias: None };
-                ops::linear_add_norm(cuda, residual, x, down, AddNorm::PLAIN, next, qkv_weight);
-            } else {
-                ops::linear(cuda, x, gated, down_weight, None, 0..HIDDEN);
-                ops::add_norm(cuda, residual, x, AddNorm::PLAIN, Some(next));
-            }
+            let next = NextNorm { out: &mut *normed, norm: if layer < LAYERS - 1 { of_qkv } else { last_norm } };
+            let down = LayerInput { x: &*gated, weight: down_weight, bias: None };
+            ops::linear_add_norm(cuda, residual, x, down, AddNorm::PLAIN, next);
         }
         ops::gather(cuda, last, normed, &self.device_batch);
         ops::linear(cuda, logits, last, embedding, None, 0..VOCAB);

@@ -5,7 +5,7 @@ use crate::scene::{Random, Row, Sequences, uploaded};
 use compute::batch::{Batch, WindowTable};
 use compute::cpu::{Cpu, Isa, KvCache, reference};
 use compute::ops;
-use compute::{AttentionSpec, Backend, KvFormat, KvPlace, KvShape, QkNormRope, Scoring};
+use compute::{AttentionSpec, Device, KvFormat, KvPlace, KvShape, QkNormRope, Scoring};
 use formats::DType;
 
 #[derive(Clone)]

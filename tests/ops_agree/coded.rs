@@ -7,7 +7,7 @@ use crate::scene::{Random, uploaded};
 use compute::batch::Batch;
 use compute::cpu::{Cpu, Isa, Matrix, reference};
 use compute::ops;
-use compute::{Backend, HostMatrix};
+use compute::{Device, HostMatrix};
 use formats::{Block, Codes, Coding, Scaled, Scales};
 use half::f16;
 use os::HostBytes;

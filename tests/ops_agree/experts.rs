@@ -6,7 +6,7 @@ use crate::inputs::Random;
 use crate::inputs::experts::{self, CASES, Case, Inputs, ROUTER, ROUTERS, Shared};
 use crate::linear::{assert_same_bits, matrix};
 use compute::cpu::{Cpu, Isa, Routes, reference};
-use compute::{Backend, ExpertRows, HostMatrix, LayerInput, Router, RouterVectors, Scores, SharedExpert, ops};
+use compute::{Device, ExpertRows, HostMatrix, LayerInput, Router, RouterVectors, Scores, SharedExpert, ops};
 use formats::Coding;
 
 fn on_each_cpu(test: impl Fn(&mut Cpu, &str)) {

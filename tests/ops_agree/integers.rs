@@ -3,7 +3,7 @@
 use crate::column::Column;
 use compute::cpu::{Cpu, Isa};
 use compute::ops;
-use compute::{Backend, HostMatrix};
+use compute::{Device, HostMatrix};
 use formats::{Block, Codes, Coding, E2M1, IQ4, Scaled, ScaledRow, from_e8m0, q3_scale, scale_and_min};
 use half::{bf16, f16};
 

@@ -39,7 +39,7 @@ impl Op for LinearAddNorm {
     const BOUND: f64 = 1e-5;
 
     fn expected(case: &Case) -> Vec<f32> {
-        let Inputs { x, mut residual, weight, bias, norms, .. } = inputs(case);
+        let Inputs { x, mut residual, weight, bias, norms } = inputs(case);
         let mut delta = vec![0.0; residual.len()];
         reference::linear(&mut delta, &x, &Matrix::new(&[weight]).unwrap(), bias.as_deref(), 0..case.hidden);
         let mut out = vec![f32::NAN; residual.len()];
@@ -70,7 +70,6 @@ struct Inputs {
     bias: Option<Vec<f32>>,
     /// Of the sum, and of what is added.
     norms: [Box<[f32]>; 2],
-    reader: HostMatrix,
 }
 
 fn inputs(case: &Case) -> Inputs {
@@ -83,15 +82,13 @@ fn inputs(case: &Case) -> Inputs {
         weight,
         bias: case.has_bias.then(|| random.numbers(case.hidden, 1.0)),
         norms: [(); 2].map(|()| random.numbers(case.hidden, 2.0).into_boxed_slice()),
-        reader: matrix(&random.numbers(8 * case.hidden, 0.5), Coding::Bf16, 8),
     }
 }
 
 /// The stream and its norm by the op, and by the ops one by one.
 fn both<B: Column>(backend: &mut B, case: &Case) -> [Vec<f32>; 2] {
-    let Inputs { x, residual, weight, bias, norms, reader } = inputs(case);
+    let Inputs { x, residual, weight, bias, norms } = inputs(case);
     let (x, weight) = (backend.filled(&x, case.inputs), backend.matrix(&[weight]).unwrap());
-    let reader = backend.matrix(&[reader]).unwrap();
     let bias = bias.map(|bias| backend.table(&bias).unwrap());
     let [norm, post] = norms.map(|norm| backend.table(&norm).unwrap());
     [true, false].map(|is_one| {
@@ -100,7 +97,7 @@ fn both<B: Column>(backend: &mut B, case: &Case) -> [Vec<f32>; 2] {
         let next = NextNorm { out: &mut out, norm: NormWeights { weight: &norm, eps: EPS, kind: case.kind } };
         if is_one {
             let layer = LayerInput { x: &x, weight: &weight, bias: bias.as_ref() };
-            ops::linear_add_norm(backend, &mut stream, &mut delta, layer, case.add(&post), next, &reader);
+            ops::linear_add_norm(backend, &mut stream, &mut delta, layer, case.add(&post), next);
         } else {
             ops::linear(backend, &mut delta, &x, &weight, bias.as_ref(), 0..case.hidden);
             ops::add_norm(backend, &mut stream, &delta, case.add(&post), Some(next));

@@ -3,7 +3,7 @@
 use crate::column::Column;
 use crate::inputs::logprobs::{CASES, PLAIN, check, inputs};
 use crate::inputs::{answered, ask, comparable};
-use compute::Backend;
+use compute::Device;
 use compute::batch::{Batch, MAX_LOGPROBS, Sampled, Sampling};
 use compute::cpu::{Cpu, Isa};
 

@@ -5,7 +5,7 @@ use crate::inputs::recurrent::{self, CONVS, Conv, DELTAS, FIRST_GATE, Gate, ROWS
 use crate::inputs::{Random, uploaded};
 use compute::batch::{Batch, NO_STATE};
 use compute::cpu::{Cpu, Isa};
-use compute::{Backend, ConvForm, DeltaHeads, DeltaInputs, GateOrder, HeadGate, ScanHeads, ScanInputs, ShortConv, ops};
+use compute::{ConvForm, DeltaHeads, DeltaInputs, Device, GateOrder, HeadGate, ScanHeads, ScanInputs, ShortConv, ops};
 
 fn on_each_cpu(test: impl Fn(&mut Cpu, &str)) {
     for isa in Isa::available() {

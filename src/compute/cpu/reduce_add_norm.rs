@@ -7,7 +7,7 @@
 use super::disjoint::Disjoint;
 use super::team::{Extent, Rows};
 use super::{Cpu, Tensor, add_norm};
-use crate::{AddNorm, Backend, NextNorm};
+use crate::{AddNorm, Device, NextNorm};
 
 /// The sum that [`add_norm`](super::add_norm) takes: in f32, in the order of `shares`.
 pub fn reference(shares: &[Vec<f32>]) -> Vec<f32> {

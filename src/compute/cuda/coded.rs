@@ -153,6 +153,7 @@ impl Form {
             (Kind::FiveBits, Header::KBlocks, 8) => Some("five_k_blocks"),
             (Kind::SixBits, Header::Sixteenths, 8) => Some("six_sixteenths"),
             (Kind::EightBits, Header::Halves, 4) => Some("eight_halves"),
+            (Kind::EightBits, Header::WordsF16, 4) => Some("eight_words_f16"),
             (Kind::EightBits, Header::WordsBf16, 4) => Some("eight_words_bf16"),
             (Kind::Float8, Header::WordsBf16, 4) => Some("float8_words_bf16"),
             (Kind::Float8, Header::Floats, 8) => Some("float8_floats"),

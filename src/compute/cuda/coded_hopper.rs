@@ -10,7 +10,9 @@ use super::driver::Address;
 use super::hopper::CAPABILITY;
 use super::kernels::{Kernel, suffix};
 use super::params::params;
+use super::product::Results;
 use super::tensor_map::{BOX_COLUMNS, BoxedBytes, BoxedMatrix, TensorMap};
+use crate::Activation;
 use base::error::Result;
 
 params! {
@@ -25,6 +27,8 @@ params! {
         out_stride: i32,
         stages: i32,
         split: i32,
+        is_gated: i32,
+        is_gelu_tanh: i32,
     }
 }
 
@@ -38,7 +42,7 @@ const BARRIER_BYTES: usize = 1024;
 /// Units of k in which k is divided.
 const PART: usize = 2;
 /// Forms: `KERNELS` at the end of the file.
-const FORMS: [&str; 10] = [
+const FORMS: [&str; 11] = [
     "four_halves",
     "four_k_blocks",
     "four_words_f16",
@@ -46,6 +50,7 @@ const FORMS: [&str; 10] = [
     "five_k_blocks",
     "six_sixteenths",
     "eight_halves",
+    "eight_words_f16",
     "eight_words_bf16",
     "float8_words_bf16",
     "float8_floats",
@@ -220,7 +225,7 @@ impl CodedHopper {
     }
 
     /// Launches a product of at most 256 tokens. Returns false if no kernel fits.
-    pub fn run(&self, device: &Device, coded: &CodedProduct) -> Result<bool> {
+    pub fn run(&self, device: &Device, coded: &CodedProduct, results: Results) -> Result<bool> {
         let (CodedProduct { form, weights, skip, .. }, params) = (coded, &coded.product.params);
         let [m, n, k] = [params.m, params.n, params.k].map(|size| size as usize);
         let kernels = form.scaled_name().and_then(|name| self.kernels.iter().find(|(form, _)| *form == name));
@@ -228,6 +233,11 @@ impl CodedHopper {
         else {
             return Ok(false);
         };
+        // An octet of gates lies beside that of their ups.
+        let is_gated = results != Results::Sums;
+        if is_gated && !(n.is_multiple_of(2 * OCTET) && params.out_stride % 2 == 0 && params.out % 4 == 0) {
+            return Ok(false);
+        }
         let layer = Layer { m, n, units: k / DEPTH, unit_bytes: form.unit_bytes() };
         let Some(plan) = Plan::new(layer, self.room) else {
             return Ok(false);
@@ -237,7 +247,7 @@ impl CodedHopper {
             at: weights.units,
             rows: n.div_ceil(OCTET),
             row_bytes: form.octet_bytes(k),
-            box_rows: columns / OCTET,
+            box_rows: if is_gated { columns / 2 } else { columns } / OCTET,
             box_bytes: units * form.unit_bytes(),
         };
         let x = BoxedMatrix {
@@ -255,11 +265,13 @@ impl CodedHopper {
             out: params.out,
             bias: params.bias,
             m: params.m,
-            n: params.n,
+            n: results.columns(params.n),
             units_of_row: weights.units_of_row,
             out_stride: params.out_stride,
             stages: plan.stages as i32,
             split: plan.split as i32,
+            is_gated: i32::from(is_gated),
+            is_gelu_tanh: i32::from(results == Results::Gated(Activation::GeluTanh)),
         };
         let (blocks, threads) = ([plan.places * plan.split, 1, 1], (plan.warpgroups + 1) * WARPGROUP);
         kernels[plan.tile].launch_clusters(device.chaining, blocks, plan.split, threads, plan.shared_bytes, &params)?;

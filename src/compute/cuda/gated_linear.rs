@@ -1,5 +1,6 @@
 //! See `ops/gated_linear.rs` for the contract, `kernels/linear_hopper.cu`, `kernels/gated_linear_hopper.cu`, `kernels/linear_few.cu` and
-//! `kernels/linear_stream.cu` for the work: layers of plain weights that they compute.
+//! `kernels/linear_stream.cu` for the work on plain weights, `linear_few_quantized.cu`, `linear_scaled.cu` and `linear_coded_hopper.cu` for
+//! that on weights in codes.
 
 use super::device::Device;
 use super::linear;
@@ -30,13 +31,15 @@ pub fn run(
     if activation == Activation::ClampedSwiglu {
         return Ok(false);
     }
-    let Some(at) = weight.plain() else { return Ok(false) };
     let params = LinearParams {
-        weight: at,
         bias: bias.map_or(0, |bias| bias.wide.address()),
         n: weight.rows() as i32,
         ..LinearParams::of(out, x)
     };
+    let Some(at) = weight.plain() else {
+        return kernels.coded_gated(device, &params, weight, activation);
+    };
+    let params = LinearParams { weight: at, ..params };
     if device.rounding == Rounding::BatchInvariant {
         assert!(x.storage.undivided().1.is_none(), "batch-invariant rows are divided");
         return kernels.invariant_gated(device, &params, activation);

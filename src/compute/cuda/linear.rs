@@ -6,6 +6,7 @@ use super::coded_hopper::CodedHopper;
 use super::coded_linear::{self, CodedProduct};
 use super::device::Device;
 use super::driver::Address;
+use super::few_quantized::FewQuantized;
 use super::gated_hopper::GatedHopper;
 use super::hopper::Hopper;
 use super::kernels::{Chaining, Kernel, suffix};
@@ -69,8 +70,9 @@ pub struct Kernels {
     tiled: Vec<Kernel>,
     coded: coded_linear::Kernels,
     scaled: scaled_linear::Kernels,
-    /// `None` on other devices, as the next three.
+    /// `None` on other devices, as the next four.
     few: Option<LinearFew>,
+    few_quantized: Option<FewQuantized>,
     hopper: Option<Hopper>,
     gated_hopper: Option<GatedHopper>,
     coded_hopper: Option<CodedHopper>,
@@ -138,6 +140,7 @@ impl Kernels {
             coded,
             scaled,
             few,
+            few_quantized: FewQuantized::new(device)?,
             hopper,
             gated_hopper: GatedHopper::new(device)?,
             coded_hopper,
@@ -302,6 +305,52 @@ impl Kernels {
         kernel.launch(chaining, blocks, tiling.threads, tiling.shared_bytes(), &product.params)
     }
 
+    /// Launches a layer of weights in codes by one kernel that reads them once, unless a route is set. `false`: nothing was launched. `scratch`: an address,
+    /// and its bytes.
+    fn one_launch(
+        &self,
+        device: &Device,
+        coded: &CodedProduct,
+        results: Results,
+        scratch: (Address, usize),
+    ) -> Result<bool> {
+        let [m, n] = [coded.product.params.m, coded.product.params.n].map(|size| size as usize);
+        if self.route(device) != Route::Auto {
+            return Ok(false);
+        }
+        if m > FEW_TOKENS
+            && let Some(hopper) = &self.coded_hopper
+            && hopper.run(device, coded, results)?
+        {
+            return Ok(true);
+        }
+        if let Some(few) = &self.few_quantized
+            && let Some(variant) = self.stream.variant(m, n)
+            && few.run(device, coded, results, variant.columns)?
+        {
+            return Ok(true);
+        }
+        self.scaled.run(device, coded, results, scratch)
+    }
+
+    /// Launches a layer of gates and up whose weights are all in codes of one form by one kernel, if there is one. `false`: nothing was launched.
+    pub(super) fn coded_gated(
+        &self,
+        device: &Device,
+        params: &LinearParams,
+        weight: &Matrix,
+        activation: Activation,
+    ) -> Result<bool> {
+        let mut runs = weight.runs(0..weight.rows(), device.dtype);
+        let (Some((_, Rows::Coded { form, weights, skip })), None) = (runs.next(), runs.next()) else {
+            return Ok(false);
+        };
+        let (address, rows) = weight.scratch(device.dtype);
+        let coded = CodedProduct { product: Product { params: *params, bias: None }, form, weights, skip };
+        let scratch = (address, rows * weight.cols() * device.dtype.bytes());
+        self.one_launch(device, &coded, Results::Gated(activation), scratch)
+    }
+
     /// A product with weights in codes: from the codes for few tokens; else slice by slice with the numbers that they stand for, which lie in
     /// `scratch`: its address, and how many rows it holds. Unless a route is set, up to 16 tokens take `linear_scaled.cu`, and on compute
     /// capability 9.0 from 9 to 256 tokens take `linear_coded_hopper.cu`.
@@ -309,16 +358,8 @@ impl Kernels {
         let params = coded.product.params;
         let [m, n, k] = [params.m, params.n, params.k].map(|size| size as usize);
         let (address, rows) = scratch;
-        if self.route(device) == Route::Auto {
-            let hopper = self.coded_hopper.as_ref().filter(|_| m > FEW_TOKENS);
-            if let Some(hopper) = hopper
-                && hopper.run(device, coded)?
-            {
-                return Ok(());
-            }
-            if self.scaled.run(device, coded, (address, rows * k * device.dtype.bytes()))? {
-                return Ok(());
-            }
+        if self.one_launch(device, coded, Results::Sums, (address, rows * k * device.dtype.bytes()))? {
+            return Ok(());
         }
         let from_codes = match self.route(device) {
             Route::Auto => m <= coded_linear::TOKENS_FROM_CODES,

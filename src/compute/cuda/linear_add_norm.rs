@@ -1,5 +1,5 @@
 //! See `ops/linear_add_norm.rs` for the contract, `kernels/linear_hopper.cu` for the work: where that file computes the layer and the one that
-//! reads the normalized rows.
+//! the norm is bound to.
 
 use super::device::Device;
 use super::hopper::Added;
@@ -19,7 +19,6 @@ pub fn run(
     layer: LayerInput<Tensor, Matrix, Vector>,
     add: AddNorm<Vector>,
     next: &mut NextNorm<Tensor, Vector>,
-    reader: &Matrix,
 ) -> Result<bool> {
     let LayerInput { x, weight, bias } = layer;
     // In f16, a row that is not divided could be out of range.
@@ -27,7 +26,7 @@ pub fn run(
         return Ok(false);
     }
     // The kernel does not divide rows of x.
-    let (Some(at), Some(_), (_, None)) = (weight.plain(), reader.plain(), x.storage.undivided()) else {
+    let (Some(at), Some([n, k]), (_, None)) = (weight.plain(), next.norm.weight.product, x.storage.undivided()) else {
         return Ok(false);
     };
     let params = LinearParams {
@@ -37,8 +36,8 @@ pub fn run(
         n: weight.rows() as i32,
         ..LinearParams::of(residual, x)
     };
-    let of_reader = LinearParams { n: reader.rows() as i32, k: reader.cols() as i32, ..params };
-    let (Some(hopper), Some(_)) = (kernels.hopper(device, &params), kernels.hopper(device, &of_reader)) else {
+    let of_next = LinearParams { n: n as i32, k: k as i32, ..params };
+    let (Some(hopper), Some(_)) = (kernels.hopper(device, &params), kernels.hopper(device, &of_next)) else {
         return Ok(false);
     };
     let added = Added {

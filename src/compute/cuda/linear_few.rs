@@ -14,12 +14,12 @@ use base::error::Result;
 
 /// Tokens at most. `linear_stream.cu` gives the same bits. One H200, decode step of the 0.6B shape in a graph over 547 tokens, `linear_stream.cu`
 /// and this: 5 rows 717 and 683 us, 6 rows 728 and 700, 8 rows 760 and 742.
-const TOKENS: usize = 8;
+pub(super) const TOKENS: usize = 8;
 /// Numbers of k that a warp takes at a time.
 const DEPTH: usize = 64;
 /// Numbers behind a row of weights in shared memory.
 const PAD: usize = 32;
-const BARRIER_BYTES: usize = 128;
+pub(super) const BARRIER_BYTES: usize = 128;
 /// What a multiprocessor keeps of its shared memory for each thread block.
 const RESERVED_BYTES: usize = 1024;
 
@@ -77,15 +77,15 @@ pub struct Plan {
 
 /// What a [`Plan`] depends on of the device.
 #[derive(Clone, Copy, Debug)]
-struct Room {
-    processors: usize,
+pub(super) struct Room {
+    pub processors: usize,
     /// Shared memory of a multiprocessor.
-    shared_bytes: usize,
+    pub shared_bytes: usize,
 }
 
 impl Room {
     /// What a thread block asks for whose layer has `n` rows of weights: two narrowing ones do not fit into a multiprocessor, one of each does.
-    fn of_block(self, n: usize, k: usize) -> usize {
+    pub fn of_block(self, n: usize, k: usize) -> usize {
         let narrowing = self.shared_bytes / 2;
         if n > k { self.shared_bytes - narrowing - 2 * RESERVED_BYTES } else { narrowing }
     }

@@ -149,6 +149,8 @@ pub struct Vector {
     pub(super) wide: Memory,
     /// In the model's number type, for cuBLASLt, which adds a bias in no other. Missing for tables.
     pub(super) narrow: Option<Memory>,
+    /// Of the weights of a norm: rows and columns of the plain weights that alone read what it gives.
+    pub(super) product: Option<[usize; 2]>,
     len: usize,
 }
 
@@ -167,7 +169,7 @@ impl Vector {
         let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
         let wide = Memory::new(context, bytes.len(), "a table on the device", KNOB)?;
         wide.write(0, &bytes)?;
-        Ok(Vector { wide, narrow: None, len: values.len() })
+        Ok(Vector { wide, narrow: None, product: None, len: values.len() })
     }
 
     /// Numbers in it.

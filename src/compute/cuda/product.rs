@@ -63,6 +63,13 @@ pub enum Results {
     Gated(Activation),
 }
 
+impl Results {
+    /// Columns of the results of `n` rows of weights.
+    pub fn columns(self, n: i32) -> i32 {
+        if self == Results::Sums { n } else { n / 2 }
+    }
+}
+
 impl FewTokensParams {
     /// Of a layer with `params.n` rows of weights.
     pub fn new(params: &LinearParams, results: Results) -> FewTokensParams {
@@ -72,7 +79,7 @@ impl FewTokensParams {
             weight: params.weight,
             bias: params.bias,
             m: params.m,
-            n: if results == Results::Sums { params.n } else { params.n / 2 },
+            n: results.columns(params.n),
             k: params.k,
             out_stride: params.out_stride,
             x_stride: params.x_stride,

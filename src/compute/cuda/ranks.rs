@@ -5,7 +5,7 @@ use super::kernels::KernelLoading;
 use super::nccl::{Library, Nccl};
 use super::peers::{Member, Peers, Transport, without_nccl};
 use super::{Cuda, Tensor};
-use crate::Backend;
+use crate::{Collectives as _, Device as _};
 use base::error::{Error, Result};
 use base::log::{Level, log};
 use formats::DType;

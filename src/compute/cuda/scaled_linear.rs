@@ -2,11 +2,14 @@
 //!
 //! Invariant: how k is cut depends on the shape alone for 1 to 8 tokens, and so do the results of a row.
 
+use super::coded::COLUMNS as COLUMNS_OF_OCTET;
 use super::coded_linear::CodedProduct;
 use super::device::Device;
 use super::driver::{Address, Memory};
 use super::kernels::{Kernel, suffix};
 use super::params::params;
+use super::product::Results;
+use crate::Activation;
 use base::error::Result;
 
 params! {
@@ -26,6 +29,8 @@ params! {
         k: i32,
         out_stride: i32,
         x_stride: i32,
+        is_gated: i32,
+        is_gelu_tanh: i32,
     }
 }
 
@@ -43,7 +48,7 @@ struct Variant {
 const fn variant(name: &'static str, has_offsets: bool, units: usize, stages: usize) -> Variant {
     Variant { name, has_offsets, units, stages }
 }
-const VARIANTS: [Variant; 10] = [
+const VARIANTS: [Variant; 11] = [
     variant("four_halves", false, 4, 3),
     variant("four_k_blocks", true, 2, 4),
     variant("four_words_f16", true, 2, 3),
@@ -51,6 +56,7 @@ const VARIANTS: [Variant; 10] = [
     variant("five_k_blocks", true, 2, 3),
     variant("six_sixteenths", false, 2, 3),
     variant("eight_halves", false, 2, 3),
+    variant("eight_words_f16", true, 2, 3),
     variant("eight_words_bf16", true, 2, 3),
     variant("float8_words_bf16", false, 2, 3),
     variant("float8_floats", false, 2, 3),
@@ -157,7 +163,13 @@ impl Kernels {
     }
 
     /// Launches a product of at most 16 tokens. Sums of slices lie in `scratch`: its address and its bytes. Returns false if no kernel fits.
-    pub fn run(&self, device: &Device, coded: &CodedProduct, scratch: (Address, usize)) -> Result<bool> {
+    pub fn run(
+        &self,
+        device: &Device,
+        coded: &CodedProduct,
+        results: Results,
+        scratch: (Address, usize),
+    ) -> Result<bool> {
         let (CodedProduct { form, weights, skip, .. }, params) = (coded, &coded.product.params);
         let [m, n, k] = [params.m, params.n, params.k].map(|size| size as usize);
         let found = form.scaled_name().and_then(|name| self.kernels.iter().find(|(variant, _)| variant.name == name));
@@ -167,11 +179,18 @@ impl Kernels {
         if *skip != 0 || k < K_MIN {
             return Ok(false);
         }
+        let is_gated = results != Results::Sums;
+        // From an octet of gates to that of their ups.
+        let to_second = n / 2 / COLUMNS_OF_OCTET * form.octet_bytes(k);
+        if is_gated && (!n.is_multiple_of(2 * COLUMNS_OF_OCTET) || to_second > u32::MAX as usize) {
+            return Ok(false);
+        }
         let units = weights.units_of_row.unsigned_abs() as usize;
         // The parts of a tile have rows for the tokens that there are; x has room for all of a kernel's.
         let tokens = TOKENS[index];
         let cut = variant.cut(form.unit_bytes(), units, n, tokens, device.facts().processors, self.shared_bytes);
-        let Some(cut) = cut.filter(|cut| cut.slices == 1 || cut.slices * m * n * size_of::<f32>() <= scratch.1) else {
+        let has_room = |cut: &Cut| cut.slices == 1 || !is_gated && cut.slices * m * n * size_of::<f32>() <= scratch.1;
+        let Some(cut) = cut.filter(has_room) else {
             return Ok(false);
         };
         let params = ScaledLinearParams {
@@ -186,10 +205,12 @@ impl Kernels {
             slices: cut.slices as i32,
             batch: cut.batch as i32,
             m: params.m,
-            n: params.n,
+            n: results.columns(params.n),
             k: params.k,
             out_stride: params.out_stride,
             x_stride: params.x_stride,
+            is_gated: i32::from(is_gated),
+            is_gelu_tanh: i32::from(results == Results::Gated(Activation::GeluTanh)),
         };
         kernels[index].launch(device.chaining, [cut.blocks, 1, 1], 32 * cut.warps, cut.shared_bytes, &params)?;
         Ok(true)

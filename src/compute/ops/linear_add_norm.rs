@@ -1,5 +1,5 @@
-//! [`linear`](super::linear), then [`add_norm`](super::add_norm): in one launch where the device has one for the layer and for the one that
-//! reads the normalized rows.
+//! [`linear`](super::linear), then [`add_norm`](super::add_norm): in one launch where the device has one for the layer and for the product that
+//! the norm is [bound](crate::Device::bind_norm) to.
 //!
 //! The residual stream has the bits of the ops one by one. What is divided in the norm may be divided in the product of the next layer instead,
 //! since a factor of a row is a factor of each of its dot products: `next.out` is rounded before that division then, not after it.
@@ -13,11 +13,10 @@ use crate::{AddNorm, Backend, LayerInput, NextNorm, Tensor};
 /// | `layer.weight`                  | `[hidden, k]`      |
 /// | `layer.bias`                    | `[hidden]`         |
 /// | weight of a norm                | `[hidden]`         |
-/// | `reader`                        | `[any, hidden]`    |
 ///
-/// Whether `delta` holds the product afterwards is not defined. Until an op writes `next.out` again, it is read by `linear` over all columns
-/// of `reader`, or by `gated_linear` with `reader`, and by nothing else. It is the only such tensor: the next `linear_add_norm` has the same one,
-/// or comes when this one is not read any more.
+/// Whether `delta` holds the product afterwards is not defined. Where the norm is bound, `next.out` is read by the product that it is bound to and by
+/// nothing else, until an op writes it again. It is the only such tensor: the next `linear_add_norm` has the same one, or comes when this one is
+/// not read any more.
 ///
 /// # Panics
 ///
@@ -29,7 +28,6 @@ pub fn linear_add_norm<B: Backend>(
     layer: LayerInput<Tensor<B::Storage>, B::Matrix, B::Vector>,
     add: AddNorm<B::Vector>,
     next: NextNorm<Tensor<B::Storage>, B::Vector>,
-    reader: &B::Matrix,
 ) {
     let (n, k) = B::matrix_shape(layer.weight);
     assert_eq!(layer.x.cols(), k);
@@ -39,6 +37,5 @@ pub fn linear_add_norm<B: Backend>(
     assert!(layer.bias.is_none_or(|bias| B::vector_len(bias) == n));
     assert!(add.post.is_none_or(|norm| B::vector_len(norm.weight) == n));
     assert_eq!(B::vector_len(next.norm.weight), n);
-    assert_eq!(B::matrix_shape(reader).1, n);
-    backend.linear_add_norm(residual, delta, layer, add, next, reader);
+    backend.linear_add_norm(residual, delta, layer, add, next);
 }

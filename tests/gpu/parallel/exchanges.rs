@@ -8,7 +8,7 @@ use crate::scene::{
 use compute::cpu::reference;
 use compute::cuda::{AllReduce, Chaining, Cuda, Tensor, Transport};
 use compute::ops;
-use compute::{AddNorm, Backend, NextNorm, NormKind, NormWeights, Part};
+use compute::{AddNorm, Device, NextNorm, NormKind, NormWeights, Part};
 use formats::DType;
 use std::ops::Range;
 use std::time::Duration;

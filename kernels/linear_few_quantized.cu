@@ -1,0 +1,190 @@
+// A linear layer of up to 8 tokens over quantized weights that shared memory holds all at once. Contract: src/compute/ops/linear.rs, and
+// src/compute/ops/gated_linear.rs where the results are gated. Reference: src/compute/cpu/linear.
+//
+// Bound by latency. linear_few.cu with units of quantized weights (common/coded.cuh) in shared memory: the copies begin with the thread block, and most
+// weights are fragments in registers before the kernels that compute x have ended. A weight is that of decode_weights.cu: scale, zero and minimum in
+// f32, rounded once to T. The sums of the warps are added in their order, which is the same for 1 to 8 tokens.
+#include "common/activation.cuh"
+#include "common/coded.cuh"
+#include "common/dependent_launch.cuh"
+#include "common/linear.cuh"
+#include "common/warpgroup.cuh"
+
+template <class T>
+struct FewQuantizedParams {
+    T* out;              // [m, out_stride], at the first column
+    const T* x;          // [m, x_stride]
+    const float* bias;   // [n], or null; of gated results [2 n]
+    CodedWeights weight;  // of n columns; of gated results those of n gates, then of n ups
+    int m;               // tokens, at most 8
+    int n;               // columns of `out`; of gated results a multiple of 8
+    int k;               // a multiple of 8
+    int out_stride;
+    int x_stride;        // a multiple of 8
+    int is_gated;
+    int is_gelu_tanh;    // the activation of gated results, else SiLU
+};
+
+constexpr int DEPTH = 64, BARRIER_BYTES = 128;
+
+// From the second-level cache: the kernel before has just stored it.
+template <class T>
+__device__ inline Eight load_eight_of_pass(const T* at) {
+    Eight v;
+    asm volatile("ld.global.cg.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.pair[0]), "=r"(v.pair[1]), "=r"(v.pair[2]), "=r"(v.pair[3])
+                 : "l"(at)
+                 : "memory");
+    return v;
+}
+
+// Begins a copy to shared memory, whose bytes complete at `barrier`: a multiple of 16.
+__device__ inline void copy_octet(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from), "r"(bytes),
+                 "r"(barrier)
+                 : "memory");
+}
+
+// A thread block has OCTETS times 8 columns of weights; of gated results, the second half are the ups of the first half. STEPS: units of k of each
+// warp, at most. EARLY: those of them that become fragments before the wait.
+//
+// Grid [at least the thread blocks that have columns], block [32 * warps],
+// shared [BARRIER_BYTES + OCTETS * units of a row * unit + warps * m * (8 OCTETS + 2) * 4 bytes].
+template <class T, class Codes, int OCTETS, int STEPS, int EARLY>
+__device__ void linear_few_quantized(const FewQuantizedParams<T>& p) {
+    constexpr int PAIRS = (OCTETS + 1) / 2, PART = OCTETS * 8 + 2;
+    extern __shared__ __align__(128) uint8_t shared[];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+    const int unit_bytes = Codes::BYTES + 8 * p.weight.header_bytes, units = p.weight.units_of_row, octet_bytes = units * unit_bytes;
+    const int of_block = p.is_gated ? OCTETS / 2 : OCTETS, octets = (p.n + 7) / 8, first = blockIdx.x * of_block;
+    const uint32_t full = shared_address(shared);
+    uint8_t* weights = shared + BARRIER_BYTES;                                   // [OCTETS, units, unit_bytes]
+    float* parts = reinterpret_cast<float*>(weights + OCTETS * octet_bytes);  // [warps, m, PART]
+    launch_dependents();
+    // One of those that only keep a multiprocessor.
+    if (first >= octets) {
+        grid_dependency_wait();
+        return;
+    }
+
+    const int there = min(of_block, octets - first);
+    if (warp == 0) {
+        if (lane == 0) {
+            barrier_init(full, 1);
+            fence_barrier_init();
+            barrier_expect(full, (p.is_gated ? 2 : 1) * there * octet_bytes);
+        }
+        __syncwarp();
+        const int half = lane / of_block, octet = lane % of_block;
+        if (octet < there && half <= p.is_gated) {
+            copy_octet(shared_address(weights) + (half * of_block + octet) * octet_bytes,
+                       p.weight.units + size_t(half * octets + first + octet) * octet_bytes, octet_bytes, full);
+        }
+    }
+    __syncthreads();
+    // The octets of a pair of tiles: a gate beside its up, or two that follow each other.
+    const auto octet_of = [&](int pair, int side) { return p.is_gated ? side * of_block + pair : 2 * pair + side; };
+    const auto load_unit = [&](Eight (&to)[2], int octet, int step) {
+        const int unit = step * warps + warp;
+        if (octet >= OCTETS || unit >= units) {
+            to[0] = to[1] = Eight{};
+            return;
+        }
+        const uint8_t* at = weights + octet * octet_bytes + unit * unit_bytes;
+        const float4 scales = scales_of_column(p.weight, at + Codes::BYTES + lane / 4 * p.weight.header_bytes);
+        const typename Codes::Lane codes = Codes::load(at, lane);
+        to[0] = Codes::template numbers<T>(p.weight, codes, scales, lane, 0);
+        to[1] = Codes::template numbers<T>(p.weight, codes, scales, lane, 1);
+    };
+    Eight early[EARLY][PAIRS][2][2];
+    barrier_wait(full, 0);
+#pragma unroll
+    for (int i = 0; i < EARLY * PAIRS * 2; i++) load_unit(early[i / 2 / PAIRS][i / 2 % PAIRS][i % 2], octet_of(i / 2 % PAIRS, i % 2), i / 2 / PAIRS);
+    grid_dependency_wait();
+    const int token = lane / 4;
+    Eight x[STEPS][2];
+#pragma unroll
+    for (int i = 0; i < 2 * STEPS; i++) {
+        const int k = (i / 2 * warps + warp) * DEPTH + i % 2 * 32 + lane % 4 * 8;
+        x[i / 2][i % 2] = token < p.m && k < p.k ? load_eight_of_pass(p.x + size_t(token) * p.x_stride + k) : Eight{};
+    }
+    float sum[PAIRS][4] = {};
+#pragma unroll
+    for (int step = 0; step < STEPS; step++) {
+#pragma unroll
+        for (int t = 0; t < PAIRS; t++) {
+            Eight late[2][2];
+            if (step >= EARLY) {
+#pragma unroll
+                for (int side = 0; side < 2; side++) load_unit(late[side], octet_of(t, side), step);
+            }
+            const auto& rows = step < EARLY ? early[step < EARLY ? step : 0][t] : late;
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                const Eight &a = rows[0][half], &b = rows[1][half], &numbers = x[step][half];
+                const uint32_t low[4] = {a.pair[0], b.pair[0], a.pair[1], b.pair[1]};
+                const uint32_t high[4] = {a.pair[2], b.pair[2], a.pair[3], b.pair[3]};
+                mma<T>(sum[t], low, numbers.pair[0], numbers.pair[1]);
+                mma<T>(sum[t], high, numbers.pair[2], numbers.pair[3]);
+            }
+        }
+    }
+
+    float* part = parts + warp * p.m * PART;
+#pragma unroll
+    for (int e = 0; e < 2; e++) {
+        const int of_token = lane % 4 * 2 + e;
+        if (of_token < p.m) {
+#pragma unroll
+            for (int t = 0; t < PAIRS; t++) {
+#pragma unroll
+                for (int side = 0; side < 2; side++) {
+                    const int octet = octet_of(t, side);
+                    if (octet < OCTETS) part[of_token * PART + octet * 8 + lane / 4] = sum[t][2 * side + e];
+                }
+            }
+        }
+    }
+    __syncthreads();
+    const auto total = [&](int of_token, int row, int column) {
+        const float* from = parts + of_token * PART + row;
+        float sum_of_warps = 0.0f;
+#pragma unroll 8
+        for (int w = 0; w < warps; w++) sum_of_warps += from[w * p.m * PART];
+        return narrow<T>(sum_of_warps + (p.bias ? p.bias[column] : 0.0f));
+    };
+    const int columns = of_block * 8;
+    for (int i = threadIdx.x; i < p.m * columns; i += blockDim.x) {
+        const int of_token = i / columns, c = i % columns, column = first * 8 + c;
+        if (column >= p.n) continue;
+        T* to = p.out + size_t(of_token) * p.out_stride + column;
+        if (p.is_gated) {
+            const float gate = widen<T>(total(of_token, c, column)), up = widen<T>(total(of_token, columns + c, p.n + column));
+            *to = narrow<T>(activate_mul(gate, p.is_gelu_tanh ? GeluTanh::exponent(gate) : Silu::exponent(gate), up));
+        } else {
+            *to = total(of_token, c, column);
+        }
+    }
+}
+
+#define KERNEL(name, codes, octets, steps, early, dtype)                                                                    \
+    extern "C" __global__ void __launch_bounds__(octets == 1 ? 512 : 256, 2)                                                \
+        nvllm_k_linear_few_quantized_##name##_o##octets##_s##steps##_##dtype(const __grid_constant__ FewQuantizedParams<dtype> p) { \
+        linear_few_quantized<dtype, codes, octets, steps, early>(p);                                                        \
+    }
+#define VARIANTS(name, codes, dtype)      \
+    KERNEL(name, codes, 1, 4, 2, dtype)   \
+    KERNEL(name, codes, 2, 4, 3, dtype)   \
+    KERNEL(name, codes, 4, 2, 2, dtype)   \
+    KERNEL(name, codes, 4, 4, 1, dtype)   \
+    KERNEL(name, codes, 6, 2, 1, dtype)
+#define KERNELS(name, codes)       \
+    VARIANTS(name, codes, bf16)    \
+    VARIANTS(name, codes, f16)
+
+KERNELS(four, FourBits)
+KERNELS(table, TableBits)
+KERNELS(five, FiveBits)
+KERNELS(six, SixBits)
+KERNELS(eight, EightBits)
+KERNELS(float8, Float8)

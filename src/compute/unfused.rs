@@ -1,0 +1,47 @@
+//! What fused ops compute, in plain ones: the default bodies of [`Ops`], and what a backend falls back to where it has no kernel for the fusion.
+
+use crate::{Activation, AddNorm, HeadRows, KvPlace, LayerInput, NextNorm, Ops, QkNormRope, Scoring, Tensor};
+
+/// [`linear`](crate::ops::linear), then [`add_norm`](crate::ops::add_norm).
+pub fn linear_add_norm<B: Ops>(
+    backend: &mut B,
+    residual: &mut Tensor<B::Storage>,
+    delta: &mut Tensor<B::Storage>,
+    layer: LayerInput<Tensor<B::Storage>, B::Matrix, B::Vector>,
+    add: AddNorm<B::Vector>,
+    next: NextNorm<Tensor<B::Storage>, B::Vector>,
+) {
+    let (columns, _) = B::matrix_shape(layer.weight);
+    backend.linear(delta, layer.x, layer.weight, layer.bias, 0..columns);
+    backend.add_norm(residual, delta, add, Some(next));
+}
+
+/// [`linear`](crate::ops::linear), then [`activate_mul`](crate::ops::activate_mul).
+pub fn gated_linear<B: Ops>(
+    backend: &mut B,
+    out: &mut Tensor<B::Storage>,
+    gate_up: &mut Tensor<B::Storage>,
+    x: &Tensor<B::Storage>,
+    weight: &B::Matrix,
+    bias: Option<&B::Vector>,
+    activation: Activation,
+) {
+    let (columns, _) = B::matrix_shape(weight);
+    backend.linear(gate_up, x, weight, bias, 0..columns);
+    backend.activate_mul(out, gate_up, activation);
+}
+
+/// [`rope_and_cache`](crate::ops::rope_and_cache), then [`attention`](crate::ops::attention).
+pub fn rope_and_attention<B: Ops>(
+    backend: &mut B,
+    scoring: Scoring<B::Vector>,
+    heads: HeadRows<Tensor<B::Storage>>,
+    transform: QkNormRope<B::Vector, Tensor<B::Storage>>,
+    cache: &mut B::KvCache,
+    place: KvPlace,
+    device_batch: &B::DeviceBatch,
+) {
+    let HeadRows { qkv, out } = heads;
+    backend.rope_and_cache(scoring.spec, qkv, transform, cache, place, device_batch);
+    backend.attention(scoring, out, qkv, cache, place, device_batch);
+}
