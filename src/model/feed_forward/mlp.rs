@@ -170,8 +170,8 @@ pub fn projections_into(parts: &MlpNames, form: MlpForm, width: usize, own: &Ran
             vec![Projection { name: both.into(), outputs: 2 * width, own }]
         }
         (GateUpNames::Alternating(both), MlpForm::Gated { .. }) => {
-            let own = vec![2 * own.start..2 * own.end];
-            vec![Projection { name: both.into(), outputs: 2 * width, own }]
+            let own = 2 * own.start..2 * own.end;
+            vec![Projection { name: both.into(), outputs: 2 * width, own: vec![own] }]
         }
         (GateUpNames::Fused(_) | GateUpNames::Alternating(_), MlpForm::ReluSquared) => {
             unreachable!("names of such a family")
