@@ -946,6 +946,18 @@ FAMILIES |= {
         ),
         dict(seed=5105),
     ),
+    "qwen3_vl_moe-bf16-rows": (
+        "qwen3_vl_moe",
+        "bfloat16",
+        dict(
+            text_config=dict(
+                SMALL, head_dim=32, moe_intermediate_size=40, num_experts=6, num_experts_per_tok=3,
+                rope_parameters=axes(20000.0, [7, 5, 4], mrope_interleaved=True),
+            ),
+            vision_config=dict(QWEN_VISION, deepstack_visual_indexes=[0], num_position_embeddings=16), tie_word_embeddings=False,
+        ),
+        dict(seed=5106),
+    ),
     # A mixture beside the MLP, whose router reads the stream.
     "gemma4-f32-experts": (
         "gemma4",
@@ -1085,7 +1097,12 @@ def as_published(config, state):
     number_type = next(iter(state.values())).dtype
     with tempfile.TemporaryDirectory() as folder:
         model.to(number_type).save_pretrained(folder)
-        return load_file(pathlib.Path(folder) / "model.safetensors")
+        saved = load_file(pathlib.Path(folder) / "model.safetensors")
+    if config.model_type == "qwen3_vl_moe" and number_type == torch.float32:
+        # Those of Qwen have outputs in columns, and those that transformers has saved in rows.
+        turned = [name for name in saved if ".mlp.experts." in name]
+        saved |= {name: saved[name].transpose(1, 2).contiguous() for name in turned}
+    return saved
 
 
 def chosen_by(router, inputs, logits):

@@ -119,6 +119,7 @@ const CASES: &[&str] = &[
     "qwen3_next-f32",
     "qwen3_vl-bf16-tied",
     "qwen3_vl-f32",
+    "qwen3_vl_moe-bf16-rows",
     "qwen3_vl_moe-f32",
     "seed_oss-bf16-out-bias",
     "seed_oss-f32",

@@ -8,7 +8,8 @@ use compute::{HostMatrix, HostVector};
 use std::ops::Range;
 
 impl Weights {
-    /// As [`stacked_parts`](Self::stacked_parts), of a tensor whose matrices have an output in each column, or of codes with scales.
+    /// As [`stacked_parts`](Self::stacked_parts), of a tensor whose matrices have an output in each column, or of codes with scales. Where the shape says that
+    /// a matrix has an output in each row, as transformers saves them, it is read so.
     fn columns_of(&mut self, name: &str, [count, outputs, inputs]: [usize; 3]) -> Result<Vec<HostMatrix>> {
         let module = self.module(name);
         let [codes, scales] = mxfp4::TENSORS.map(|end| format!("{module}{end}"));
@@ -26,9 +27,20 @@ impl Weights {
             }
             return Ok(matrices);
         }
+        if outputs != inputs && self.tensors.get(&module).is_some_and(|tensor| tensor.shape == [count, outputs, inputs])
+        {
+            return self.rows_of(module, [count, outputs, inputs]);
+        }
         let (bytes, coding) = self.take(module, &[count, inputs, outputs])?;
         let all = HostMatrix::new(bytes, coding, count * inputs, outputs);
         (0..count).map(|index| all.rows(index * inputs..(index + 1) * inputs).transposed()).collect()
+    }
+
+    /// The matrices of the tensor `name`, which have an output in each row.
+    fn rows_of(&mut self, name: String, [count, outputs, inputs]: [usize; 3]) -> Result<Vec<HostMatrix>> {
+        let (bytes, coding) = self.take(name, &[count, outputs, inputs])?;
+        let all = HostMatrix::new(bytes, coding, count * outputs, inputs);
+        Ok((0..count).map(|index| all.rows(index * outputs..(index + 1) * outputs)).collect())
     }
 
     /// Whether there is a tensor `name` of several matrices.
@@ -51,14 +63,11 @@ impl Weights {
         rows: &[Range<usize>],
         cols: Range<usize>,
     ) -> Result<Vec<Vec<HostMatrix>>> {
-        let [count, outputs, inputs] = shape;
         let matrices: Vec<HostMatrix> = match self.layout.names.experts.matrices {
             StackedMatrices::Columns => self.columns_of(name, shape)?,
             StackedMatrices::Rows => {
                 let full_name = self.stacked_name(name).unwrap_or_else(|| self.full_name(name, "weight"));
-                let (bytes, coding) = self.take(full_name, &shape)?;
-                let all = HostMatrix::new(bytes, coding, count * outputs, inputs);
-                (0..count).map(|index| all.rows(index * outputs..(index + 1) * outputs)).collect()
+                self.rows_of(full_name, shape)?
             }
         };
         let of_one = |matrix: &HostMatrix| {

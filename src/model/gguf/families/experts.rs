@@ -125,6 +125,7 @@ pub fn nemotron_experts(config: &mut Config) -> Result<()> {
     }
     for (key, field) in [
         ("expert_count", "n_routed_experts"),
+        ("expert_shared_count", "n_shared_experts"),
         ("expert_used_count", "num_experts_per_tok"),
         ("expert_feed_forward_length", "moe_intermediate_size"),
         ("expert_shared_feed_forward_length", "moe_shared_expert_intermediate_size"),
