@@ -329,6 +329,12 @@ typedef enum nvllm_coding {
   NVLLM_CODING_IQ4_NL = 16,
   // A block type of GGUF.
   NVLLM_CODING_IQ4_XS = 17,
+  // A block type of GGUF.
+  NVLLM_CODING_Q2_K = 18,
+  // A block type of GGUF.
+  NVLLM_CODING_Q3_K = 19,
+  // A block type of GGUF.
+  NVLLM_CODING_MXFP4 = 20,
 } nvllm_coding;
 
 // An engine. Created by nvllm_engine_new, destroyed by nvllm_engine_free.

@@ -4,6 +4,22 @@
 #include "common/activation.cuh"
 #include "common/dependent_launch.cuh"
 
+// Two gates and their ups.
+template <class CURVE>
+struct Gates {
+    template <class T>
+    __device__ static uint32_t of(uint32_t gate, uint32_t up) {
+        return activate_mul2<T>(gate, up, CURVE::exponent);
+    }
+};
+struct ClampedSwiglu {
+    template <class T>
+    __device__ static uint32_t of(uint32_t gate, uint32_t up) {
+        const float2 g = widen2<T>(gate), u = widen2<T>(up);
+        return narrow2<T>(clamped_swiglu(g.x, u.x), clamped_swiglu(g.y, u.y));
+    }
+};
+
 template <class T>
 struct ActivateMulParams {
     T* out;            // [tokens, width]
@@ -22,7 +38,7 @@ __device__ void activate_mul(const ActivateMulParams<T>& p) {
     const Eight gate = load_eight(row + i), up = load_eight(row + p.width + i);
     Eight out;
 #pragma unroll
-    for (int j = 0; j < 4; j++) out.pair[j] = activate_mul2<T>(gate.pair[j], up.pair[j], ACTIVATION::exponent);
+    for (int j = 0; j < 4; j++) out.pair[j] = ACTIVATION::template of<T>(gate.pair[j], up.pair[j]);
     store_eight(p.out + size_t(blockIdx.x) * p.width + i, out);
 }
 
@@ -34,5 +50,6 @@ __device__ void activate_mul(const ActivateMulParams<T>& p) {
         activate_mul<f16, ACTIVATION>(p);                                                                   \
     }
 
-KERNELS(Silu, silu_mul)
-KERNELS(GeluTanh, gelu_tanh_mul)
+KERNELS(Gates<Silu>, silu_mul)
+KERNELS(Gates<GeluTanh>, gelu_tanh_mul)
+KERNELS(ClampedSwiglu, clamped_swiglu)

@@ -71,6 +71,7 @@ struct AttentionDecodeParams {
     const float* rope;                // [positions, head_dim]: cosines, then sines
     const uint32_t* slots;            // [tokens]; UINT32_MAX stores nothing
     float eps;
+    const float* sinks;  // [kv_heads * group], or null
 };
 
 // Tiles that a CTA asks for ahead, if it has as many as the second number says: else the products lose more than attention gains.
@@ -409,6 +410,7 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
         const bool takes_over = __syncthreads_and(is_left);
         const bool is_whole = first_tile == cursor.first_tile && last_tile == cursor.end_tile;
         T* row_out = p.out + (size_t(cursor.at.token) * p.kv_heads + cursor.kv_head) * p.group * D;
+        const int first_head = cursor.kv_head * p.group;
         const size_t place = (size_t(blockIdx.x) * 2 + (is_first_segment ? 0 : 1)) * p.group;
         for (int i = threadIdx.x * 4; i < p.group * D; i += WARPS * 128) {
             const int head = i / D;
@@ -440,15 +442,15 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
                     all.add(__ldcg(p.shared_sums + from + head), __ldcg(reinterpret_cast<const float4*>(p.shared_partials + from * D + i)));
                 }
                 all.add(make_float2(top, total), value);
-                store_shares(row_out + i, all.value, all.total);
+                store_shares(row_out + i, all.value, with_sink(all.total, all.top, p.sinks, first_head + head));
             } else if (takes_over) {
                 // As `finish` adds them up.
                 if (i >= WARPS * 128) rest.load(p.partials + from_next * D + i, p.partial_sums + from_next + head);
                 RunningSum all{top, total, value};
                 all.add(rest.sum, rest.value);
-                store_shares(row_out + i, all.value, all.total);
+                store_shares(row_out + i, all.value, with_sink(all.total, all.top, p.sinks, first_head + head));
             } else if (is_whole) {
-                store_shares(row_out + i, value, total);
+                store_shares(row_out + i, value, with_sink(total, top, p.sinks, first_head + head));
             } else {
                 __stcg(reinterpret_cast<float4*>(p.partials + place * D + i), value);
                 if (i % D == 0) __stcg(p.partial_sums + place + head, make_float2(top, total));
@@ -530,7 +532,7 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
                     value = make_float4(value.x * keep, value.y * keep, value.z * keep, value.w * keep);
                     add_share(value, there, share);
                 }
-                store_shares(split.out + i, value, total);
+                store_shares(split.out + i, value, with_sink(total, top, p.sinks, split.kv_head * p.group + head));
             }
         }
         __syncthreads();

@@ -38,6 +38,7 @@ struct AttentionFewParams {
     int stages;          // copies of a unit in shared memory, 2 to 4
     float eps;
     float scale_log2;    // of the scores: scale * log2(e)
+    const float* sinks;  // [heads], or null
 };
 
 constexpr int WARPS = 4;
@@ -283,6 +284,7 @@ __device__ void attention_few(const AttentionFewParams<T>& p) {
             total += of_block.y * share;
             add_share(value, *reinterpret_cast<const float4*>(parts + r * slice + n), share);
         }
+        total = with_sink(total, top, p.sinks, kv_head * p.group + head);
         *reinterpret_cast<uint2*>(row_out + n) =
             make_uint2(narrow2<T>(value.x / total, value.y / total), narrow2<T>(value.z / total, value.w / total));
     }

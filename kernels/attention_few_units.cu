@@ -32,6 +32,7 @@ struct AttentionFewUnitsParams {
     int block_size_log2;  // at least 4
     float eps;
     float scale_log2;     // of the scores: scale * log2(e)
+    const float* sinks;   // [kv_heads * group], or null
 };
 
 constexpr int WARPS = 3;
@@ -261,7 +262,8 @@ __device__ void attention_few_units(const AttentionFewUnitsParams<T>& p) {
     for (int i = 0; i < PAIRS; i++) {
         const int n = (threadIdx.x + i * 32 * WARPS) * 2;
         if (n < p.group * width) {
-            const float share = 1.0f / merged[i].sum;
+            const int head = kv_head * p.group + (n >> width_log2);
+            const float share = 1.0f / with_sink(merged[i].sum, merged[i].highest, p.sinks, head);
             T* to = row_out + (n >> width_log2) * D + (n & (width - 1));
             *reinterpret_cast<uint32_t*>(to) = narrow2<T>(merged[i].value.x * share, merged[i].value.y * share);
         }

@@ -30,6 +30,7 @@ struct AttentionHopperParams {
     int window;           // positions that a query attends to, its own included; INT_MAX without a sliding window
     float scale_log2;     // of the scores, or with a softcap of their tanh: scale * log2(e), or softcap * log2(e)
     float tanh_scale;     // scale / softcap; 0 without a softcap
+    const float* sinks;   // [heads], or null
 };
 
 constexpr int GROUPS = 2;        // warpgroups that multiply, of 64 queries each
@@ -358,7 +359,8 @@ __device__ void attention_hopper(const AttentionHopperParams<T>& p) {
                     }
                     release_values();
                 }
-                share[0] = 1.0f / sum[0], share[1] = 1.0f / sum[1];
+#pragma unroll
+                for (int h = 0; h < 2; h++) share[h] = 1.0f / with_sink(sum[h], highest[h], p.sinks, head);
             } else {
                 barrier_wait(key_full + 8 * key_slot, key_parity);
                 warpgroup_fence();
@@ -395,7 +397,7 @@ __device__ void attention_hopper(const AttentionHopperParams<T>& p) {
                     float total = sum[h];
                     total += __shfl_xor_sync(0xffffffffu, total, 1);
                     total += __shfl_xor_sync(0xffffffffu, total, 2);
-                    share[h] = 1.0f / total;
+                    share[h] = 1.0f / with_sink(total, highest[h], p.sinks, head);
                 }
                 warpgroup_wait<0>();
                 sums_are_there();

@@ -37,6 +37,7 @@ struct AttentionPrefillParams {
     int window;           // positions that a query attends to, its own included; INT_MAX without a sliding window
     float scale_log2;     // of the scores, or with a softcap of their tanh: scale * log2(e), or softcap * log2(e)
     float tanh_scale;     // scale / softcap; 0 without a softcap
+    const float* sinks;   // [heads], or null
 };
 
 // What the queries of a thread block are.
@@ -319,7 +320,7 @@ __device__ void attention_prefill(const AttentionPrefillParams<T>& p) {
             total += __shfl_xor_sync(0xffffffffu, total, 1);
             total += __shfl_xor_sync(0xffffffffu, total, 2);
             if (row >= count) continue;
-            const float share = 1.0f / total;
+            const float share = 1.0f / with_sink(total, highest[m][h], p.sinks, head_of(row));
             T* to = p.out + (token_of(row) * (p.kv_heads * p.group) + head_of(row)) * D + part * OUT_STEPS * 16 + lane % 4 * 2;
 #pragma unroll
             for (int n = 0; n < OUT_STEPS * 2; n++) {

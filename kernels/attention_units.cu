@@ -41,6 +41,7 @@ struct AttentionUnitsParams {
     float scale_log2;     // of the scores, or with a softcap of their tanh: scale * log2(e), or softcap * log2(e)
     float tanh_scale;     // scale / softcap; 0 without a softcap
     int capacity;         // units times pairs of query heads that `outputs` and `sums` hold besides
+    const float* sinks;   // [kv_heads * group], or null
 };
 
 constexpr int WARPS = 4;
@@ -196,11 +197,19 @@ struct Merged {
         }
     }
 
-    __device__ void store(T* row_out, int group) const {
-        const int lane = threadIdx.x % 32;
+    // `row_out`: of the query heads of a KV head.
+    __device__ void store(const AttentionUnitsParams<T>& p, T* row_out) const {
+        const int lane = threadIdx.x % 32, group = p.group;
+        const int first_head = p.sinks ? int((row_out - p.out) / D % (p.kv_heads * group)) : 0;
 #pragma unroll
         for (int n = 0; n < NT; n++) {
-            const float shares[2] = {1.0f / sum[n][0], 1.0f / sum[n][1]};
+            float shares[2];
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                // Lanes without a head read that of the last one.
+                const int head = first_head + min(n * 8 + lane % 4 * 2 + h, group - 1);
+                shares[h] = 1.0f / with_sink(sum[n][h], highest[n][h], p.sinks, head);
+            }
             const int head = n * 8 + lane / 4;
 #pragma unroll
             for (int k = 0; k < D / 16; k++) {
@@ -421,7 +430,7 @@ __device__ void attention_units(const AttentionUnitsParams<T>& p) {
         }
 
         if (is_whole || is_second) {
-            merged.store(row_out, p.group);
+            merged.store(p, row_out);
         } else {
             if (is_begin) merged.leave(p, workers.is_chain ? handed_over : begin * pairs, merged.out, merged.highest, merged.sum);
             __threadfence();
@@ -465,7 +474,7 @@ __device__ void attention_units(const AttentionUnitsParams<T>& p) {
                 if (unit + i < split.units) merged.join(units[i].out, units[i].highest, units[i].sum);
             }
         }
-        merged.store(split.out, p.group);
+        merged.store(p, split.out);
     };
     finish(ended);
     finish(begun);

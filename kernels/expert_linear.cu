@@ -27,7 +27,7 @@ struct ExpertLinearParams {
     int out_stride;
     int x_stride;           // a multiple of 8
     int slots_of_row;       // slots that read one row of x
-    int is_gelu_tanh;       // the activation of gated results, else SiLU
+    int activation;         // of gated results: `Activation`
 };
 
 // Adds eight products.
@@ -84,7 +84,7 @@ __device__ void expert_linear_few(const ExpertLinearParams<T>& p) {
         T* const to = p.out + size_t(slot) * p.out_stride + first + r;
         if constexpr (GATED) {
             const float gate = widen<T>(narrow<T>(sum[r])), up = widen<T>(narrow<T>(sum[OUTPUTS + r]));
-            *to = narrow<T>(activate_mul(gate, p.is_gelu_tanh ? GeluTanh::exponent(gate) : Silu::exponent(gate), up));
+            *to = narrow<T>(gated(p.activation, gate, up));
         } else {
             *to = narrow<T>(sum[r]);
         }

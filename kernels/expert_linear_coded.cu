@@ -26,7 +26,7 @@ struct ExpertCodedParams {
     int out_stride;
     int x_stride;           // a multiple of 8
     int slots_of_row;       // slots that read one row of x
-    int is_gelu_tanh;       // the activation of gated results, else SiLU
+    int activation;         // of gated results: `Activation`
 };
 
 constexpr int WARPS = 4;
@@ -96,7 +96,7 @@ __device__ void expert_linear_coded_few(const ExpertCodedParams<T>& p) {
     T* const to = p.out + size_t(slot) * p.out_stride + column;
     if constexpr (GATED) {
         const float gate = widen<T>(narrow<T>(total[0])), up = widen<T>(narrow<T>(total[1]));
-        *to = narrow<T>(activate_mul(gate, p.is_gelu_tanh ? GeluTanh::exponent(gate) : Silu::exponent(gate), up));
+        *to = narrow<T>(gated(p.activation, gate, up));
     } else {
         *to = narrow<T>(total[0]);
     }

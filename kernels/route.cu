@@ -27,6 +27,7 @@ struct RouteParams {
     int is_normed;
     float norm;         // added to the sum of weights
     float scale;
+    const float* scales;  // [experts], or null: factors of the weights besides
 };
 
 using Key = unsigned long long;
@@ -111,7 +112,7 @@ __device__ void route(const RouteParams<T>& p) {
     const uint64_t kept = p.groups > 1 ? best_groups(by, p.experts, p.groups, p.kept, p.best) : ~uint64_t(0);
     const int size = p.experts / p.groups;
     Key last = ~Key(0);
-    float own = 0.0f, total = 0.0f;
+    float own = 0.0f, factor = 1.0f, total = 0.0f;
     for (int n = 0; n < p.chosen; n++) {
         Key next = 0;
         for (int e = lane; e < p.experts; e += 32) {
@@ -124,10 +125,11 @@ __device__ void route(const RouteParams<T>& p) {
         total += score;
         if (lane == n) {
             own = score;
+            factor = p.scales ? p.scales[index_of(last)] : 1.0f;
             p.experts_of[blockIdx.x * p.chosen + n] = index_of(last);
         }
     }
-    if (lane < p.chosen) p.weights[blockIdx.x * p.chosen + lane] = own / (p.is_normed ? total + p.norm : 1.0f) * p.scale;
+    if (lane < p.chosen) p.weights[blockIdx.x * p.chosen + lane] = own / (p.is_normed ? total + p.norm : 1.0f) * p.scale * factor;
 }
 
 extern "C" __global__ void nvllm_k_route_bf16(const __grid_constant__ RouteParams<bf16> p) { route(p); }

@@ -57,6 +57,20 @@ all_mutants() {
         'scale: 1.0 / fields.factor("logits_scaling")?' 'scale: fields.factor("logits_scaling")?'
     mutant ernie_rotates_halves src/model/families/ernie4_5.rs golden \
         'Standard::read(fields)?.with_neighbours()' 'Standard::read(fields)?'
+    mutant sinks_do_not_count src/compute/cpu/attention/mod.rs ops_agree \
+        '(sinks[head], 1.0)' '(sinks[head], 0.0)'
+    mutant gpt_oss_up_without_one src/compute/cpu/activate_mul.rs golden \
+        'lanes.mul(activated, lanes.add(up, lanes.splat(1.0)))' 'lanes.mul(activated, up)'
+    mutant gpt_oss_gates_one_after_the_other src/model/feed_forward/experts.rs golden \
+        'gate_up = gate_up.iter().map(|parts| parts.iter().flat_map(HostMatrix::by_turns).collect()).collect();' ''
+    mutant gpt_oss_router_without_bias src/model/families/gpt_oss.rs golden \
+        'Logits { bias: Bias::Added, ..Logits::PLAIN }' 'Logits::PLAIN'
+    mutant gemma_router_reads_what_experts_read src/model/feed_forward/experts.rs golden \
+        'ops::norm(backend, normed, stream, norm.weights());' 'ops::norm(backend, normed, x, norm.weights());'
+    mutant gemma_experts_not_scaled src/compute/cpu/route.rs golden \
+        '*weight *= scales[expert as usize]' '*weight *= scales[expert as usize].signum()'
+    mutant gemma_branches_share_a_norm src/model/families/gemma4/experts.rs golden \
+        'SublayerNorms::around(norm), ..Branch' 'SublayerNorms::after(norm), ..Branch'
     mutant hunyuan_norm_before_rope src/model/families/hunyuan.rs golden \
         'order: NormOrder::AfterRope }' 'order: NormOrder::BeforeRope }'
     mutant exaone_rotates_all_layers src/model/families/exaone4.rs golden \

@@ -82,6 +82,9 @@ const (
 	CodingQ6K   Coding = C.NVLLM_CODING_Q6_K
 	CodingIQ4NL Coding = C.NVLLM_CODING_IQ4_NL
 	CodingIQ4XS Coding = C.NVLLM_CODING_IQ4_XS
+	CodingQ2K   Coding = C.NVLLM_CODING_Q2_K
+	CodingQ3K   Coding = C.NVLLM_CODING_Q3_K
+	CodingMXFP4 Coding = C.NVLLM_CODING_MXFP4
 )
 
 // A WeightPart is how a part of a model is held.

@@ -19,6 +19,21 @@ struct GeluTanh {
 // A gate that is activated, times its up.
 __device__ inline float activate_mul(float gate, float exponent, float up) { return gate / (1.0f + __expf(exponent)) * up; }
 
+// `Activation` in Rust, as kernels that choose one at run time are given it.
+enum class Activation : int { SILU = 0, GELU_TANH = 1, CLAMPED_SWIGLU = 2 };
+
+// The gate and the up of gpt-oss. A number that is none stays none.
+__device__ inline float clamped_swiglu(float gate, float up) {
+    const float g = gate > 7.0f ? 7.0f : gate, u = up > 7.0f ? 7.0f : up < -7.0f ? -7.0f : up;
+    return activate_mul(g, -1.702f * g, u + 1.0f);
+}
+
+// A gate and its up, by an activation that is chosen at run time.
+__device__ inline float gated(int activation, float gate, float up) {
+    if (activation == int(Activation::CLAMPED_SWIGLU)) return clamped_swiglu(gate, up);
+    return activate_mul(gate, activation == int(Activation::GELU_TANH) ? GeluTanh::exponent(gate) : Silu::exponent(gate), up);
+}
+
 // Two of each. EXPONENT: of a gate.
 template <class T, class EXPONENT>
 __device__ inline uint32_t activate_mul2(uint32_t gate, uint32_t up, EXPONENT exponent) {

@@ -31,6 +31,12 @@ __device__ inline float joined(float before, float unit, Shares shares) {
     return fmaf(before, shares.keep, __fmul_rn(unit, shares.share));
 }
 
+// A softmax's sum, whose maximum is `top`, with the sink of head `head` in it, where there are sinks. Kernels share this, so that their results have the
+// same bits.
+__device__ inline float with_sink(float total, float top, const float* sinks, int head) {
+    return sinks ? __fadd_rn(total, power_of_two(fmaf(sinks[head], 1.442695041f, -top))) : total;
+}
+
 // Adds a part of four sums.
 __device__ inline void add_share(float4& sum, const float4& part, float share) {
     sum.x += part.x * share;

@@ -119,6 +119,12 @@ pub enum nvllm_coding {
     NVLLM_CODING_IQ4_NL = 16,
     /// A block type of GGUF.
     NVLLM_CODING_IQ4_XS = 17,
+    /// A block type of GGUF.
+    NVLLM_CODING_Q2_K = 18,
+    /// A block type of GGUF.
+    NVLLM_CODING_Q3_K = 19,
+    /// A block type of GGUF.
+    NVLLM_CODING_MXFP4 = 20,
 }
 
 /// Receives the fraction of the model that is loaded, from 0 to 1. Any return value other than 0 cancels loading.

@@ -74,6 +74,9 @@ fn coding(coding: Option<Coding>) -> i32 {
             Block::Q6K => NVLLM_CODING_Q6_K,
             Block::Iq4Nl => NVLLM_CODING_IQ4_NL,
             Block::Iq4Xs => NVLLM_CODING_IQ4_XS,
+            Block::Q2K => NVLLM_CODING_Q2_K,
+            Block::Q3K => NVLLM_CODING_Q3_K,
+            Block::Mxfp4 => NVLLM_CODING_MXFP4,
         },
     };
     coding as i32

@@ -222,9 +222,9 @@ pub fn device_name(device: i32) -> &'static str {
 
 /// The name of an nvllm_coding.
 fn coding_name(coding: i32) -> &'static str {
-    const NAMES: [&str; 18] = [
+    const NAMES: [&str; 21] = [
         "none", "f32", "f16", "bf16", "int8", "int4", "fp8", "fp4", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K",
-        "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS",
+        "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS", "Q2_K", "Q3_K", "MXFP4",
     ];
     usize::try_from(coding).ok().and_then(|coding| NAMES.get(coding)).unwrap_or(&"a newer coding")
 }
@@ -252,6 +252,7 @@ mod tests {
             (coding::NVLLM_CODING_FP4, "fp4"),
             (coding::NVLLM_CODING_Q8_0, "Q8_0"),
             (coding::NVLLM_CODING_IQ4_XS, "IQ4_XS"),
+            (coding::NVLLM_CODING_MXFP4, "MXFP4"),
         ];
         for (coding, name) in some {
             assert_eq!(coding_name(coding as i32), name);

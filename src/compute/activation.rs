@@ -2,19 +2,21 @@
 
 use crate::Part;
 
-/// The activation of a gate `v`.
+/// What a gated MLP makes of a gate `v` and its up `u`: most activate the gate and multiply by the up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activation {
-    /// `v / (1 + exp(-v))`
+    /// `v / (1 + exp(-v)) * u`
     Silu,
-    /// `v / 2 * (1 + tanh(sqrt(2 / pi) * (v + 0.044715 v^3)))`
+    /// `v / 2 * (1 + tanh(sqrt(2 / pi) * (v + 0.044715 v^3))) * u`
     GeluTanh,
+    /// `w / (1 + exp(-1.702 w)) * (c + 1)` with `w = min(v, 7)` and `c` between -7 and 7: that of gpt-oss.
+    ClampedSwiglu,
 }
 
 /// What [`activate`](crate::ops::activate) makes of a number `v`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Curve {
-    /// The activation of a gate.
+    /// The activation of a gate, without its up: one that leaves the up as it is.
     Gate(Activation),
     /// `max(v, 0)^2`
     ReluSquared,

@@ -28,6 +28,30 @@ impl AttentionSpec {
     }
 }
 
+/// What one attention layer computes, with what it has stored for it.
+#[derive(Debug)]
+pub struct Scoring<'a, V> {
+    /// The parameters.
+    pub spec: &'a AttentionSpec,
+    /// A score for each query head that joins the softmax of every token, and to which no value belongs. `None`: the softmax is over keys alone. `[heads]`
+    pub sinks: Option<&'a V>,
+}
+
+impl<V> Clone for Scoring<'_, V> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<V> Copy for Scoring<'_, V> {}
+
+/// Without sinks.
+impl<'a, V> From<&'a AttentionSpec> for Scoring<'a, V> {
+    fn from(spec: &'a AttentionSpec) -> Self {
+        Scoring { spec, sinks: None }
+    }
+}
+
 /// What the projections made of the tokens of a pass, and where their attention goes.
 #[derive(Debug)]
 pub struct HeadRows<'a, T> {

@@ -4,9 +4,9 @@
 //! nothing, and one that has a kernel for some sizes falls back to the same body for others.
 
 use crate::{
-    Activated, Activation, AddNorm, AttentionSpec, DeltaHeads, DeltaInputs, Device, HeadGate, HeadRows, KvPlace,
-    LayerInput, NextNorm, NormWeights, Part, QkNormRope, Router, ScanHeads, ScanInputs, SharedExpert, ShortConv,
-    Tensor, unfused,
+    Activated, Activation, AddNorm, AttentionSpec, DeltaHeads, DeltaInputs, Device, ExpertRows, HeadGate, HeadRows,
+    KvPlace, LayerInput, NextNorm, NormWeights, Part, QkNormRope, Router, RouterVectors, ScanHeads, ScanInputs,
+    Scoring, SharedExpert, ShortConv, Tensor, unfused,
 };
 use std::ops::Range;
 
@@ -95,7 +95,7 @@ pub trait Ops: Device {
     /// See [`ops::attention`](crate::ops::attention).
     fn attention(
         &mut self,
-        spec: &AttentionSpec,
+        scoring: Scoring<Self::Vector>,
         out: &mut Tensor<Self::Storage>,
         qkv: &Tensor<Self::Storage>,
         cache: &Self::KvCache,
@@ -105,14 +105,14 @@ pub trait Ops: Device {
     /// See [`ops::rope_and_attention`](crate::ops::rope_and_attention).
     fn rope_and_attention(
         &mut self,
-        spec: &AttentionSpec,
+        scoring: Scoring<Self::Vector>,
         heads: HeadRows<Tensor<Self::Storage>>,
         transform: QkNormRope<Self::Vector, Tensor<Self::Storage>>,
         cache: &mut Self::KvCache,
         place: KvPlace,
         device_batch: &Self::DeviceBatch,
     ) {
-        unfused::rope_and_attention(self, spec, heads, transform, cache, place, device_batch);
+        unfused::rope_and_attention(self, scoring, heads, transform, cache, place, device_batch);
     }
     /// See [`ops::activate`](crate::ops::activate).
     fn activate(&mut self, out: &mut Tensor<Self::Storage>, activated: Activated<Tensor<Self::Storage>>);
@@ -138,7 +138,7 @@ pub trait Ops: Device {
         &mut self,
         routes: &mut Self::Routes,
         logits: &mut Tensor<Self::Storage>,
-        bias: Option<&Self::Vector>,
+        vectors: RouterVectors<Self::Vector>,
         router: &Router,
     );
     /// See [`ops::gated_expert_linear`](crate::ops::gated_expert_linear).
@@ -155,6 +155,7 @@ pub trait Ops: Device {
         &mut self,
         out: &mut Tensor<Self::Storage>,
         layer: LayerInput<Tensor<Self::Storage>, Self::Experts, Self::Vector>,
+        rows: ExpertRows,
         routes: &Self::Routes,
     );
     /// See [`ops::combine`](crate::ops::combine).

@@ -76,6 +76,39 @@ impl RoutesShape {
     }
 }
 
+/// What a layer has stored for its router: a number for each expert. `[experts]`
+#[derive(Debug)]
+pub struct RouterVectors<'a, V> {
+    /// What is added to scores where experts are chosen. `None`: nothing.
+    pub bias: Option<&'a V>,
+    /// Factors of the weights, after their sum was divided. `None`: ones.
+    pub scales: Option<&'a V>,
+}
+
+impl<V> Clone for RouterVectors<'_, V> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<V> Copy for RouterVectors<'_, V> {}
+
+/// Without factors.
+impl<'a, V> From<Option<&'a V>> for RouterVectors<'a, V> {
+    fn from(bias: Option<&'a V>) -> Self {
+        RouterVectors { bias, scales: None }
+    }
+}
+
+/// Which rows a linear layer of experts reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExpertRows {
+    /// One for each slot, in the order of the results.
+    Slots,
+    /// One for each token, which all of its experts read.
+    Tokens,
+}
+
 /// The expert that computes all tokens.
 #[derive(Debug)]
 pub struct SharedExpert<'a, T> {

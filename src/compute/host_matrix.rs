@@ -90,6 +90,50 @@ impl HostMatrix {
         self.part(range, 0..self.cols)
     }
 
+    /// The even rows, and the odd ones.
+    pub fn by_turns(&self) -> [HostMatrix; 2] {
+        let (Planes { codes, scales, zeros }, coding, cols) = (&self.planes, self.coding, self.cols);
+        [0, 1].map(|first| {
+            let rows = (self.rows + 1 - first) / 2;
+            let every_second = |plane: &Plane, row_bytes: usize| {
+                let first = first.min(self.rows) * plane.stride;
+                let end = if rows == 0 { first } else { first + (rows - 1) * 2 * plane.stride + row_bytes };
+                Plane { bytes: plane.bytes.slice(first.min(end)..end), stride: 2 * plane.stride }
+            };
+            let planes = Planes {
+                codes: every_second(codes, coding.row_bytes(cols)),
+                scales: every_second(scales, coding.scale_bytes(cols)),
+                zeros: every_second(zeros, coding.zero_bytes(cols)),
+            };
+            HostMatrix { rows, planes, ..*self }
+        })
+    }
+
+    /// Its columns as rows, in the same [plain](Coding::is_plain) coding.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`](base::error::Error::OutOfMemory) when there is no room for the copy.
+    pub fn transposed(&self) -> Result<HostMatrix> {
+        /// Columns that are read together: a line of the cache.
+        const TOGETHER: usize = 32;
+        let number = self.coding.row_bytes(1);
+        let (what, knob) = ("transposed weights", "the size of the model");
+        let bytes = HostBytes::written(self.rows * self.cols * number, what, knob, |to| {
+            for first in (0..self.cols).step_by(TOGETHER) {
+                let columns = first..self.cols.min(first + TOGETHER);
+                for row in 0..self.rows {
+                    let from = &self.row(row).codes[columns.start * number..columns.end * number];
+                    for (column, from) in columns.clone().zip(from.chunks_exact(number)) {
+                        to[(column * self.rows + row) * number..][..number].copy_from_slice(from);
+                    }
+                }
+            }
+            Ok(())
+        })?;
+        Ok(HostMatrix::new(bytes, self.coding, self.cols, self.rows))
+    }
+
     /// Some of the columns.
     ///
     /// # Panics

@@ -34,11 +34,12 @@ mod tensor;
 mod unfused;
 
 pub use activation::{Activated, Activation, Curve};
-pub use attention_spec::{AttentionSpec, HeadRows};
+pub use attention_spec::{AttentionSpec, HeadRows, Scoring};
 pub use backend::{Backend, Collectives, Ops};
 pub use device::{Defaults, Device, DeviceMemory, Recording};
 pub use experts::{
-    CHOSEN_MAX, EXPERTS_MAX, ExpertsShape, GROUPS_MAX, Groups, Router, RoutesShape, Scores, SharedExpert,
+    CHOSEN_MAX, EXPERTS_MAX, ExpertRows, ExpertsShape, GROUPS_MAX, Groups, Router, RouterVectors, RoutesShape, Scores,
+    SharedExpert,
 };
 pub use host_matrix::HostMatrix;
 pub use host_vector::HostVector;

@@ -1,6 +1,6 @@
 //! What fused ops compute, in plain ones: the default bodies of [`Ops`], and what a backend falls back to where it has no kernel for the fusion.
 
-use crate::{Activation, AddNorm, AttentionSpec, HeadRows, KvPlace, LayerInput, NextNorm, Ops, QkNormRope, Tensor};
+use crate::{Activation, AddNorm, HeadRows, KvPlace, LayerInput, NextNorm, Ops, QkNormRope, Scoring, Tensor};
 
 /// [`linear`](crate::ops::linear), then [`add_norm`](crate::ops::add_norm).
 pub fn linear_add_norm<B: Ops>(
@@ -32,7 +32,7 @@ pub fn gated_linear<B: Ops>(
 /// [`rope_and_cache`](crate::ops::rope_and_cache), then [`attention`](crate::ops::attention).
 pub fn rope_and_attention<B: Ops>(
     backend: &mut B,
-    spec: &AttentionSpec,
+    scoring: Scoring<B::Vector>,
     heads: HeadRows<Tensor<B::Storage>>,
     transform: QkNormRope<B::Vector, Tensor<B::Storage>>,
     cache: &mut B::KvCache,
@@ -40,6 +40,6 @@ pub fn rope_and_attention<B: Ops>(
     device_batch: &B::DeviceBatch,
 ) {
     let HeadRows { qkv, out } = heads;
-    backend.rope_and_cache(spec, qkv, transform, cache, place, device_batch);
-    backend.attention(spec, out, qkv, cache, place, device_batch);
+    backend.rope_and_cache(scoring.spec, qkv, transform, cache, place, device_batch);
+    backend.attention(scoring, out, qkv, cache, place, device_batch);
 }

@@ -9,5 +9,7 @@ pub mod coding;
 mod dtype;
 pub mod source;
 
-pub use coding::{Block, Codes, Coding, E2M1, IQ4, Scaled, ScaledRow, Scales, from_e4m3, scale_and_min};
+pub use coding::{
+    Block, Codes, Coding, E2M1, IQ4, Scaled, ScaledRow, Scales, from_e4m3, from_e8m0, q3_scale, scale_and_min,
+};
 pub use dtype::DType;

@@ -4,13 +4,13 @@ use crate::linear::{Inputs, Linear, Projection};
 use crate::names::QkvNames;
 use crate::norm::Norm;
 use crate::shard::{Back, HeadShares, Sharding, columns_of};
-use crate::spec::{Bias, DecoderSpec, KvSource, OutputGate, QkNorm, SelfAttention, Temperature, Values};
+use crate::spec::{Bias, DecoderSpec, KvSource, OutputGate, QkNorm, SelfAttention, Sinks, Temperature, Values};
 use crate::weights::Weights;
 use base::error::Result;
 use compute::ops;
 use compute::{
     AttentionSpec, Backend, HeadRows, KvPlace, NormExtent, NormWeights, Pairing, Part, QkNormRope, QkNormWeights,
-    RopeTable, Tensor, WholeRows,
+    RopeTable, Scoring, Tensor, WholeRows,
 };
 use std::ops::Range;
 
@@ -29,6 +29,8 @@ pub struct Attention<B: Backend> {
     /// Index into [`PositionTables::ropes`].
     rope: Option<usize>,
     temperature: Option<Temperature>,
+    /// `[heads]`
+    sinks: Option<B::Vector>,
     output: Linear<B>,
 }
 
@@ -287,6 +289,13 @@ impl<B: Backend> Attention<B> {
         let Back { inputs, outputs, adds_bias } = sharding.back(wide, queries);
         let output = Projection { name: name(parts.output), outputs: hidden, own: vec![outputs] };
         let inputs = Inputs { all: wide, own: inputs };
+        let sinks = match spec.sinks {
+            Sinks::None => None,
+            Sinks::Stored => {
+                let part = weights.vector(&name(parts.sinks), spec.scores.heads, shares.own_heads())?;
+                Some(backend.vector(&[part])?)
+            }
+        };
         Ok(Attention {
             place,
             spec: AttentionSpec { heads: shares.own_heads().len(), ..spec.scores },
@@ -297,6 +306,7 @@ impl<B: Backend> Attention<B> {
             value_norm: spec.value_norm,
             rope: spec.rope,
             temperature: spec.temperature,
+            sinks,
             output: Linear::load(backend, weights, inputs, &[output], spec.output_bias, adds_bias)?,
         })
     }
@@ -339,7 +349,8 @@ impl<B: Backend> Attention<B> {
             value_norm: self.value_norm,
         };
         let heads = HeadRows { qkv, out: attended };
-        ops::rope_and_attention(backend, &self.spec, heads, transform, cache, self.place, device_batch);
+        let scoring = Scoring { spec: &self.spec, sinks: self.sinks.as_ref() };
+        ops::rope_and_attention(backend, scoring, heads, transform, cache, self.place, device_batch);
         if let (Some(layer), Some(gate)) = (&self.gate, gate) {
             layer.forward(backend, gate, x);
             ops::sigmoid_mul(backend, attended, gate);

@@ -3,13 +3,15 @@
 //! Invariant: every value has the name that stands here, whatever the code calls it, so that files that were saved once stay readable. A field that
 //! is new does not compile before it has a name here: leave it out where it has the value that all models had before.
 
-use crate::quantization::{Awq, Compressed, Fp8, Gptq, Number, OnLoad, Quantization, Scheme, Strategy, TargetGroup};
+use crate::quantization::{
+    Awq, Compressed, Fp8, Gptq, ModelOpt, Number, OnLoad, Quantization, Scheme, Strategy, TargetGroup,
+};
 use crate::rope::{Ramp, Rope, RopeScaling, Temperature};
 use crate::spec::{
-    Bias, Branch, Correction, DecoderSpec, Experts, FeedForward, GatedDelta, GatedShortConv, GroupNorm, Groups, Head,
-    HeadWeights, KvSource, LayerInput, LayerInputs, LayerSpec, Mixer, Mlp, MlpForm, Norm, NormWeight, OutputGate, Part,
-    QkNorm, Recurrent, Router, ScanScales, Scores, SelfAttention, SharedExpert, SharedGate, StateSpace, StreamScale,
-    Sublayer, SublayerNorms, Values,
+    Bias, Branch, Correction, DecoderSpec, ExpertScales, Experts, FeedForward, GatedDelta, GatedShortConv, GroupNorm,
+    Groups, Head, HeadWeights, KvSource, LayerInput, LayerInputs, LayerSpec, Logits, Mixer, Mlp, MlpForm, Norm,
+    NormWeight, OutputGate, Part, QkNorm, Recurrent, Router, ScanScales, Scores, SelfAttention, SharedExpert,
+    SharedGate, Sinks, StateSpace, StreamScale, Sublayer, SublayerNorms, Values,
 };
 use compute::{Activation, AttentionSpec, DeltaHeads, GateOrder, NormKind, NormOrder, Pairing, ScanHeads, ValueOrder};
 use std::fmt::Debug;
@@ -62,6 +64,7 @@ pub fn of_quantization(quantization: &Quantization) -> String {
             tuple("Gptq", record("Gptq", &fields))
         }
         Quantization::Mxfp4 => "Mxfp4".to_owned(),
+        Quantization::ModelOpt(ModelOpt) => "ModelOpt".to_owned(),
     }
 }
 
@@ -96,8 +99,10 @@ fn pair(sublayers: &[Sublayer]) -> Option<Vec<(&'static str, String)>> {
         [Sublayer { norms, branches }] => ("Parallel", [*norms, SublayerNorms::NONE], branches.clone()),
         _ => return None,
     };
-    let [Branch { part: Part::Mixer(of_mixer), scale }, Branch { part: Part::FeedForward(of_tokens), scale: other }] =
-        branches.as_slice()
+    let [
+        Branch { part: Part::Mixer(of_mixer), scale, norms: SublayerNorms::NONE },
+        Branch { part: Part::FeedForward(of_tokens), scale: other, norms: SublayerNorms::NONE },
+    ] = branches.as_slice()
     else {
         return None;
     };
@@ -115,12 +120,16 @@ fn pair(sublayers: &[Sublayer]) -> Option<Vec<(&'static str, String)>> {
 }
 
 fn sublayer(sublayer: &Sublayer) -> String {
-    let branch = |Branch { part, scale }: &Branch| {
+    let branch = |Branch { part, scale, norms: of_branch }: &Branch| {
         let part = match part {
             Part::Mixer(of_mixer) => mixer(of_mixer),
             Part::FeedForward(of_tokens) => feed_forward(of_tokens),
         };
-        record("Branch", &[("part", part), ("scale", value(scale))])
+        let mut fields = vec![("part", part), ("scale", value(scale))];
+        if *of_branch != SublayerNorms::NONE {
+            fields.push(("norms", norms(of_branch)));
+        }
+        record("Branch", &fields)
     };
     let Sublayer { norms: around, branches } = sublayer;
     record("Sublayer", &[("norms", norms(around)), ("branches", list(branches.iter().map(branch)))])
@@ -146,7 +155,7 @@ fn feed_forward(part: &FeedForward) -> String {
 }
 
 fn experts(experts: &Experts) -> String {
-    let Experts { router, correction, expert, shared } = experts;
+    let Experts { router, correction, logits, expert, shared } = experts;
     let Router { experts, chosen, scores, groups, norm, scale } = router;
     let scores = match scores {
         Scores::Softmax => "Softmax",
@@ -174,15 +183,23 @@ fn experts(experts: &Experts) -> String {
         };
         record("SharedExpert", &[("mlp", mlp(of_shared)), ("gate", gate.to_owned())])
     });
-    record(
-        "Experts",
-        &[
-            ("router", record("Router", &router)),
-            ("correction", correction.to_owned()),
-            ("expert", mlp(expert)),
-            ("shared", option(shared)),
-        ],
-    )
+    let mut fields = vec![
+        ("router", record("Router", &router)),
+        ("correction", correction.to_owned()),
+        ("expert", mlp(expert)),
+        ("shared", option(shared)),
+    ];
+    let Logits { bias: of_router, norm: of_stream, expert_scales } = logits;
+    match of_router {
+        Bias::None => (),
+        Bias::Added => fields.push(("router_bias", bias(*of_router))),
+    }
+    fields.extend(of_stream.map(|eps| ("router_norm", value(eps))));
+    match expert_scales {
+        ExpertScales::None => (),
+        ExpertScales::Stored => fields.push(("expert_scales", "Stored".to_owned())),
+    }
+    record("Experts", &fields)
 }
 
 fn norms(norms: &SublayerNorms) -> String {
@@ -221,6 +238,7 @@ fn self_attention(attention: &SelfAttention) -> String {
         output_gate,
         rope,
         temperature,
+        sinks,
     } = attention;
     let AttentionSpec { heads, scale, window, softcap } = scores;
     let scores = record(
@@ -265,6 +283,10 @@ fn self_attention(attention: &SelfAttention) -> String {
         Values::Keys => fields.push(("values", "Keys".to_owned())),
     }
     fields.extend(value_norm.map(|eps| ("value_norm", value(eps))));
+    match sinks {
+        Sinks::None => (),
+        Sinks::Stored => fields.push(("sinks", "Stored".to_owned())),
+    }
     record("SelfAttention", &fields)
 }
 
@@ -323,6 +345,7 @@ fn activation(activation: Activation) -> &'static str {
     match activation {
         Activation::Silu => "Silu",
         Activation::GeluTanh => "GeluTanh",
+        Activation::ClampedSwiglu => "ClampedSwiglu",
     }
 }
 

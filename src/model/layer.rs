@@ -3,7 +3,7 @@
 use crate::attention::{self, Attention, AttentionScratch, PositionTables};
 use crate::feed_forward::{FeedForward, FeedForwardScratch};
 use crate::linear::Linear;
-use crate::norm::SublayerNorms;
+use crate::norm::{Norm, SublayerNorms};
 use crate::recurrent::{self, Recurrent, RecurrentScratch};
 use crate::shard::Sharding;
 use crate::spec::{self, DecoderSpec, LayerSpec, Mixer, StreamScale};
@@ -24,11 +24,14 @@ pub struct Layer<B: Backend> {
 struct Sublayer<B: Backend> {
     norms: SublayerNorms<B>,
     branches: Vec<Branch<B>>,
+    /// What clears the sum of the branches, where these are added up before they are added to the stream.
+    zero: Option<Norm<B>>,
 }
 
 struct Branch<B: Backend> {
     part: Part<B>,
     scale: f32,
+    norms: SublayerNorms<B>,
 }
 
 enum Part<B: Backend> {
@@ -50,6 +53,8 @@ pub struct LayerScratch<B: Backend> {
     attention: AttentionScratch<B>,
     recurrent: RecurrentScratch<B>,
     feed_forward: FeedForwardScratch<B>,
+    /// Sums of branches.
+    sum: Option<Stream<B>>,
 }
 
 /// What layers read besides the stream.
@@ -86,7 +91,10 @@ impl Places {
 impl<B: Backend> LayerScratch<B> {
     /// For passes of at most `tokens` tokens.
     pub fn new(backend: &B, spec: &DecoderSpec, sharding: &Sharding, tokens: usize) -> Result<LayerScratch<B>> {
+        let is_summed = spec.sublayers().any(spec::Sublayer::is_summed);
+        let sum = is_summed.then(|| Stream::new(backend, spec.hidden, sharding, tokens)).transpose()?;
         Ok(LayerScratch {
+            sum,
             attention: AttentionScratch::new(backend, spec, sharding, tokens)?,
             recurrent: RecurrentScratch::new(backend, spec, sharding, tokens)?,
             feed_forward: FeedForwardScratch::new(backend, spec, sharding, tokens)?,
@@ -98,6 +106,7 @@ impl<B: Backend> LayerScratch<B> {
         self.attention.set_rows(tokens);
         self.recurrent.set_rows(tokens);
         self.feed_forward.set_rows(tokens);
+        self.sum.iter_mut().for_each(|sum| sum.set_rows(tokens));
     }
 }
 
@@ -121,16 +130,23 @@ impl<B: Backend> Layer<B> {
             let mut norms = SublayerNorms::load(backend, &sublayer.norms, weights, norms, index, hidden)?;
             let branches = sublayer.branches.iter().map(|branch| {
                 let part = Part::load(backend, &branch.part, sharding, weights, places, [index, hidden])?;
-                Ok(Branch { part, scale: branch.scale })
+                let of_branch = match branch.part {
+                    spec::Part::FeedForward(spec::FeedForward::Experts(_)) => &names.branch_norms.experts,
+                    _ => &names.branch_norms.dense,
+                };
+                let norms = SublayerNorms::load(backend, &branch.norms, weights, of_branch, index, hidden)?;
+                Ok(Branch { part, scale: branch.scale, norms })
             });
             let branches: Vec<_> = branches.collect::<Result<_>>()?;
+            let zero = sublayer.is_summed().then(|| Norm::zero(backend, hidden)).transpose()?;
             // Of several branches, each reads the norm.
-            if let [only] = branches.as_slice()
+            if zero.is_none()
+                && let [only] = branches.as_slice()
                 && let Some(input) = only.part.input()
             {
                 norms.bind(input.weight());
             }
-            Ok(Sublayer { norms, branches })
+            Ok(Sublayer { norms, branches, zero })
         });
         Ok(Layer {
             sublayers: sublayers.collect::<Result<_>>()?,
@@ -174,15 +190,49 @@ impl<B: Backend> Sublayer<B> {
         context: &mut Context<B>,
         (next, stream_scale): (Option<NormWeights<B::Vector>>, f32),
     ) {
+        if let Some(zero) = &self.zero
+            && let Some(mut sum) = scratch.sum.take()
+        {
+            sum.clear(backend, stream.rows(), zero.weights());
+            self.add_up(backend, &mut sum, stream, scratch, context);
+            let output = SublayerOutput::Whole(sum.rows());
+            stream.add(backend, context.sharding, output, self.norms.add(1.0, stream_scale), next);
+            scratch.sum = Some(sum);
+            return;
+        }
         for (index, branch) in self.branches.iter().enumerate() {
             let read = if self.norms.before().is_some() { stream.normed() } else { stream.rows() };
-            let output = branch.part.forward(backend, scratch, context, read);
+            let output = branch.part.forward(backend, scratch, context, [read, stream.rows()]);
             let (next, stream_scale) = match index + 1 == self.branches.len() {
                 true => (next, stream_scale),
                 // The rows that the first branch read are still there.
                 false => (None, 1.0),
             };
             stream.add(backend, context.sharding, output, self.norms.add(branch.scale, stream_scale), next);
+        }
+    }
+}
+
+impl<B: Backend> Sublayer<B> {
+    /// Adds what the branches make of the stream to `sum`.
+    fn add_up(
+        &self,
+        backend: &mut B,
+        sum: &mut Stream<B>,
+        stream: &Stream<B>,
+        scratch: &mut LayerScratch<B>,
+        context: &mut Context<B>,
+    ) {
+        for branch in &self.branches {
+            let read = match branch.norms.before() {
+                Some(norm) => {
+                    sum.normalize_other(backend, stream.rows(), norm);
+                    sum.normed()
+                }
+                None => stream.normed(),
+            };
+            let output = branch.part.forward(backend, scratch, context, [read, stream.rows()]);
+            sum.add(backend, context.sharding, output, branch.norms.add(branch.scale, 1.0), None);
         }
     }
 }
@@ -221,13 +271,13 @@ impl<B: Backend> Part<B> {
         }
     }
 
-    /// What it adds to the stream. `x` is `[tokens, hidden]`.
+    /// What it adds to the stream. `x` is what it reads, and `rows` the stream itself. `[tokens, hidden]`
     fn forward<'a>(
         &'a self,
         backend: &mut B,
         scratch: &'a mut LayerScratch<B>,
         context: &mut Context<B>,
-        x: &Tensor<B::Storage>,
+        [x, rows]: [&Tensor<B::Storage>; 2],
     ) -> SublayerOutput<'a, B> {
         let Context { memory, tables, device_batch, layer_inputs, .. } = context;
         match self {
@@ -240,7 +290,7 @@ impl<B: Backend> Part<B> {
                 let x = recurrent.forward(backend, &mut scratch.recurrent, &mut memory.states, device_batch, x);
                 SublayerOutput::Product { layer: recurrent.output(), x }
             }
-            Part::FeedForward(part) => part.forward(backend, &mut scratch.feed_forward, x, *layer_inputs),
+            Part::FeedForward(part) => part.forward(backend, &mut scratch.feed_forward, [x, rows], *layer_inputs),
         }
     }
 }

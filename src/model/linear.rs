@@ -70,15 +70,21 @@ impl<B: Backend> Linear<B> {
         Ok(Linear { weight, bias })
     }
 
-    /// A layer without a bias, small and important enough to be kept as it is stored where others are quantized. `[outputs, inputs]`
+    /// A layer that is small and important enough to be kept as it is stored where others are quantized. `[outputs, inputs]`
     pub fn load_unquantized(
         backend: &B,
         weights: &mut Weights,
         name: &str,
         [outputs, inputs]: [usize; 2],
+        bias: Bias,
     ) -> Result<Linear<B>> {
         let weight = backend.matrix(&[weights.unquantized(name, outputs, inputs)?])?;
-        Ok(Linear { weight, bias: None })
+        let all = 0..outputs;
+        let bias = match bias {
+            Bias::None => None,
+            Bias::Added => Some(backend.vector(&weights.bias(name, outputs, std::slice::from_ref(&all))?)?),
+        };
+        Ok(Linear { weight, bias })
     }
 
     /// `[outputs, inputs]`

@@ -22,6 +22,8 @@ pub struct Names {
     pub scan: ScanNames,
     /// The norms around the feed-forward part of a layer.
     pub feed_forward_norms: NormNames,
+    /// The norms around the MLP and around the mixture of experts of a layer that has both in one sublayer.
+    pub branch_norms: BranchNorms,
     /// The MLP of a layer.
     pub mlp: MlpNames,
     /// What layers get besides the stream.
@@ -45,6 +47,21 @@ pub struct NormNames {
     pub after: &'static str,
 }
 
+/// The norms around the branches of a sublayer, behind the number of its layer. Empty where no model has one.
+#[derive(Clone, Copy, Debug)]
+pub struct BranchNorms {
+    /// Around the MLP.
+    pub dense: NormNames,
+    /// Around the mixture of experts.
+    pub experts: NormNames,
+}
+
+impl BranchNorms {
+    /// Of decoders without them.
+    pub const NONE: BranchNorms =
+        BranchNorms { dense: NormNames { before: "", after: "" }, experts: NormNames { before: "", after: "" } };
+}
+
 /// The parts of attention, behind the number of its layer.
 #[derive(Clone, Copy, Debug)]
 pub struct AttentionNames {
@@ -58,6 +75,8 @@ pub struct AttentionNames {
     pub query_norm: &'static str,
     /// Norm of keys.
     pub key_norm: &'static str,
+    /// What joins the softmax of each query head. Empty where no model has it.
+    pub sinks: &'static str,
 }
 
 /// The projections to queries, keys and values.
@@ -228,6 +247,10 @@ pub struct MlpNames {
 pub struct ExpertNames {
     /// The router.
     pub router: &'static str,
+    /// Factors of what it reads, a tensor of this very name.
+    pub router_norm: &'static str,
+    /// Factors of the weights of experts, a tensor of this very name.
+    pub scales: &'static str,
     /// What is added to scores where experts are chosen, a tensor of this very name.
     pub correction: &'static str,
     /// Stands before the number of an expert that has tensors of its own.
@@ -236,10 +259,21 @@ pub struct ExpertNames {
     pub each: MlpNames,
     /// The tensors of all experts.
     pub stacked: MlpNames,
+    /// How these are written.
+    pub matrices: StackedMatrices,
     /// The expert that computes all tokens.
     pub shared: MlpNames,
     /// The projection to its gate.
     pub shared_gate: &'static str,
+}
+
+/// How the matrices of all experts are written in one tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StackedMatrices {
+    /// `[experts, outputs, inputs]`
+    Rows,
+    /// `[experts, inputs, outputs]`, or codes with their scales in tensors whose names end so: see [`mxfp4`](crate::quantization::mxfp4).
+    Columns,
 }
 
 impl MlpNames {
@@ -259,6 +293,8 @@ pub enum GateUpNames {
     },
     /// One tensor, with the rows of the gate first.
     Fused(&'static str),
+    /// One tensor, with a row of the gate and one beside it by turns.
+    Alternating(&'static str),
 }
 
 /// Llama's names in transformers, which most families share.
@@ -272,11 +308,13 @@ pub const LLAMA: Names = Names {
         gate: "",
         query_norm: "self_attn.q_norm",
         key_norm: "self_attn.k_norm",
+        sinks: "",
     },
     delta: DeltaNames::NONE,
     short_conv: ConvNames::NONE,
     scan: ScanNames::NONE,
     feed_forward_norms: NormNames { before: "post_attention_layernorm", after: "" },
+    branch_norms: BranchNorms::NONE,
     mlp: MlpNames {
         gate_up: GateUpNames::Separate { gate: "mlp.gate_proj", up: "mlp.up_proj" },
         down: "mlp.down_proj",
@@ -284,10 +322,13 @@ pub const LLAMA: Names = Names {
     layer_inputs: LayerInputNames::NONE,
     experts: ExpertNames {
         router: "mlp.gate",
+        router_norm: "",
+        scales: "",
         correction: "mlp.gate.e_score_correction_bias",
         before: "mlp.experts.",
         each: MlpNames { gate_up: GateUpNames::Separate { gate: "gate_proj", up: "up_proj" }, down: "down_proj" },
         stacked: MlpNames { gate_up: GateUpNames::Fused("mlp.experts.gate_up_proj"), down: "mlp.experts.down_proj" },
+        matrices: StackedMatrices::Rows,
         shared: MlpNames {
             gate_up: GateUpNames::Separate { gate: "mlp.shared_expert.gate_proj", up: "mlp.shared_expert.up_proj" },
             down: "mlp.shared_expert.down_proj",

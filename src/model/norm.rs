@@ -49,6 +49,24 @@ impl<B: Backend> Norm<B> {
         Ok(Norm { weight, eps: spec.eps, kind: spec.kind })
     }
 
+    /// A norm whose weights are the numbers of the tensor `name`, `[len]`, times `factor`.
+    pub fn scaled(
+        backend: &B,
+        weights: &mut Weights,
+        name: &str,
+        len: usize,
+        (eps, factor): (f32, f32),
+    ) -> Result<Norm<B>> {
+        let mut weight = weights.vector(name, len, 0..len)?.to_f32();
+        weight.iter_mut().for_each(|w| *w *= factor);
+        Ok(Norm { weight: backend.table(&weight)?, eps, kind: NormKind::Rms })
+    }
+
+    /// A norm that makes zeros of finite numbers.
+    pub fn zero(backend: &B, len: usize) -> Result<Norm<B>> {
+        Ok(Norm { weight: backend.table(&vec![0.0; len])?, eps: 1.0, kind: NormKind::Rms })
+    }
+
     /// Says that `product` alone reads what it gives.
     pub fn bind(&mut self, product: &B::Matrix) {
         B::bind_norm(&mut self.weight, product);

@@ -10,7 +10,9 @@ use compute::batch::BatchLimits;
 pub use compute::{Activation, NormKind, NormOrder};
 use compute::{AttentionSpec, KvFormat, KvGroups, KvHeads, KvLayout, ValueOrder};
 pub use compute::{Groups, Router, Scores};
-pub use feed_forward::{Correction, Experts, FeedForward, LayerInput, Mlp, MlpForm, SharedExpert, SharedGate};
+pub use feed_forward::{
+    Correction, ExpertScales, Experts, FeedForward, LayerInput, Logits, Mlp, MlpForm, SharedExpert, SharedGate,
+};
 pub use layer::{Branch, LayerSpec, Part, StreamScale, Sublayer};
 pub use recurrent::{GatedDelta, GatedShortConv, GroupNorm, Recurrent, ScanScales, StateSpace};
 
@@ -123,6 +125,8 @@ pub struct SelfAttention {
     pub rope: Option<usize>,
     /// Whether queries grow with their position.
     pub temperature: Option<Temperature>,
+    /// Whether a number for each query head joins the softmax of its scores.
+    pub sinks: Sinks,
 }
 
 /// Whether queries and keys are normalized.
@@ -157,6 +161,15 @@ pub enum Values {
     Projected,
     /// The projection to keys, before these are normalized and rotated.
     Keys,
+}
+
+/// Whether a number for each query head joins the softmax of its scores: see [`attention`](compute::ops::attention).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sinks {
+    /// A tensor of these numbers.
+    Stored,
+    /// None does.
+    None,
 }
 
 /// Whether a linear layer adds a bias.

@@ -9,7 +9,7 @@ use crate::fields::Fields;
 use crate::rope::{LayerType, PositionSettings, Rope, RopeDefaults};
 use crate::spec::{
     Activation, Bias, DecoderSpec, FeedForward, Head, HeadWeights, KvSource, LayerSpec, Mixer, Mlp, MlpForm, Norm,
-    NormWeight, OutputGate, QkNorm, SelfAttention, SublayerNorms, Values,
+    NormWeight, OutputGate, QkNorm, SelfAttention, Sinks, SublayerNorms, Values,
 };
 use base::error::{Error, Result};
 use base::limits;
@@ -122,6 +122,7 @@ impl Standard {
             output_gate: OutputGate::None,
             rope: Some(0),
             temperature: None,
+            sinks: Sinks::None,
         }
     }
 

@@ -33,6 +33,8 @@ pub enum SublayerOutput<'a, B: Backend> {
     /// A sum that is there, such as that of several experts, as far as this rank computes it: all of it where it is alone, its share of each
     /// number where shares are [reduced](Sharding::reduces), its columns where they are [gathered](Sharding::gathers).
     Delta(&'a Tensor<B::Storage>),
+    /// A sum that is there, equal on every rank.
+    Whole(&'a Tensor<B::Storage>),
 }
 
 impl<B: Backend> Stream<B> {
@@ -89,6 +91,16 @@ impl<B: Backend> Stream<B> {
         ops::norm(backend, &mut self.normed, &self.rows, norm);
     }
 
+    /// Begins with zeros. `zero`: a norm that makes them of `like`.
+    pub fn clear(&mut self, backend: &mut B, like: &Tensor<B::Storage>, zero: NormWeights<B::Vector>) {
+        ops::norm(backend, &mut self.rows, like, zero);
+    }
+
+    /// Normalizes other rows in the place of its own.
+    pub fn normalize_other(&mut self, backend: &mut B, rows: &Tensor<B::Storage>, norm: NormWeights<B::Vector>) {
+        ops::norm(backend, &mut self.normed, rows, norm);
+    }
+
     /// Adds what a sublayer computed, and normalizes the sum where `next` is the norm of what is read then.
     pub fn add(
         &mut self,
@@ -110,6 +122,7 @@ impl<B: Backend> Stream<B> {
                 (next, None)
             }
             (SublayerOutput::Delta(own), next) => (next, Some(own)),
+            (SublayerOutput::Whole(delta), next) => return ops::add_norm(backend, rows, delta, add, next),
         };
         let delta = match (own.or(own_delta.as_ref()), sharding.gathers()) {
             (Some(x), true) => {

@@ -3,6 +3,8 @@
 //! A matrix that its file has as codes is given as codes, as far as backends hold them; another one is quantized where the options ask
 //! for it, and otherwise given in one number type. Invariant: when [`Weights::finish`] has returned, every tensor of the decoder's parts was taken once.
 
+mod stacked;
+
 use crate::fields::Fields;
 use crate::identity;
 use crate::names::{Layout, Names, RateNames, Root};
@@ -256,39 +258,6 @@ impl Weights {
         matrix
     }
 
-    /// Whether there is a tensor `name` of several matrices.
-    pub fn has_stacked(&self, name: &str) -> bool {
-        self.stacked_name(name).is_some()
-    }
-
-    /// Folders call it `name`, or as GGUF files do `name.weight`.
-    fn stacked_name(&self, name: &str) -> Option<String> {
-        let names = [self.module(name), self.full_name(name, "weight")];
-        names.into_iter().find(|name| self.tensors.get(name).is_some())
-    }
-
-    /// Parts of the matrices of the tensor `name`, whose shape is `shape`: of each matrix those that [`matrix_parts`](Self::matrix_parts) gives of one.
-    /// `[count]`
-    pub fn stacked_parts(
-        &mut self,
-        name: &str,
-        shape: [usize; 3],
-        rows: &[Range<usize>],
-        cols: Range<usize>,
-    ) -> Result<Vec<Vec<HostMatrix>>> {
-        let [count, outputs, inputs] = shape;
-        let full_name = self.stacked_name(name).unwrap_or_else(|| self.full_name(name, "weight"));
-        let (bytes, coding) = self.take(full_name, &shape)?;
-        let all = HostMatrix::new(bytes, coding, count * outputs, inputs);
-        let of_one = |first: usize| {
-            let part = |rows: &Range<usize>| self.held(&all.rows(first + rows.start..first + rows.end), cols.clone());
-            rows.iter().map(part).collect::<Result<Vec<_>>>()
-        };
-        let stacked: Vec<_> = (0..count).map(|index| of_one(index * outputs)).collect::<Result<_>>()?;
-        stacked.iter().for_each(|parts| self.count(name, parts));
-        Ok(stacked)
-    }
-
     /// Counts what is held of a matrix.
     fn count(&mut self, name: &str, parts: &[HostMatrix]) {
         let part_of_decoder = WeightPart::of(name, self.layout.names);
@@ -318,11 +287,12 @@ impl Weights {
     fn take_coded(&mut self, name: &str, shape: (usize, usize)) -> Result<Option<Coded>> {
         let Some(quantization) = &self.quantization else { return Ok(None) };
         let module = self.module(name);
+        let global_scale = quantization.global_scale(&module);
         let Some(coded) = quantization.matrix(&Module::new(&self.tensors, &module, shape.0, shape.1))? else {
             return Ok(None);
         };
         let mut is_new = false;
-        for part in Quantization::parts(&module) {
+        for part in Quantization::parts(&module).chain(global_scale) {
             is_new |= self.taken.insert(part);
         }
         self.parameters += if is_new { (shape.0 * shape.1) as u64 } else { 0 };
@@ -443,7 +413,7 @@ impl Weights {
         }
         if self.decoded > 0 {
             let (count, dtype) = (self.decoded, self.dtype);
-            let why = "desc_act, or groups or widths that are no multiple of 32";
+            let why = "desc_act, or groups or widths that are no multiple of 32, as those of NVFP4";
             log::log(Level::Info, format_args!("{count} matrices are decoded to {dtype:?}: they have {why}"));
         }
         let aside = self.tensors.names().filter(|name| self.leaves_aside(name)).count();

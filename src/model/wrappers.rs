@@ -2,7 +2,9 @@
 //!
 //! Only the decoder is read: `text_config` describes it, and its tensors have a prefix. Such a model answers text as its decoder alone does.
 
-use crate::families::{gemma3, gemma4, ministral3, mistral, muse_glimmer, qwen2, qwen3, qwen3_5, qwen3_5_moe};
+use crate::families::{
+    gemma3, gemma4, ministral3, mistral, muse_glimmer, qwen2, qwen3, qwen3_5, qwen3_5_moe, qwen3_moe,
+};
 use crate::family::Family;
 use crate::fields::Fields;
 use crate::names::Root;
@@ -49,7 +51,7 @@ pub const WRAPPERS: &[Wrapper] = &[
     },
     Wrapper {
         class: "Gemma4ForConditionalGeneration",
-        models: "Gemma 4 E2B, E4B and dense, text only",
+        models: "Gemma 4 E2B, E4B, 26B-A4B and dense, text only",
         model_type: "gemma4",
         families: &[("gemma4_text", &gemma4::FAMILY)],
         decoders: "gemma4_text",
@@ -113,6 +115,18 @@ pub const WRAPPERS: &[Wrapper] = &[
         model_type: "qwen3_vl",
         families: &[("qwen3_vl_text", &qwen3::FAMILY)],
         decoders: "qwen3_vl_text",
+        roots: QWEN_VL_ROOTS,
+        ignored: QWEN_VL_IGNORED,
+        harmless: QWEN_VL_HARMLESS,
+        prepare: with_one_axis,
+        is_flat: false,
+    },
+    Wrapper {
+        class: "Qwen3VLMoeForConditionalGeneration",
+        models: "Qwen3-VL with experts, text only",
+        model_type: "qwen3_vl_moe",
+        families: &[("qwen3_vl_moe_text", &qwen3_moe::VISION)],
+        decoders: "qwen3_vl_moe_text",
         roots: QWEN_VL_ROOTS,
         ignored: QWEN_VL_IGNORED,
         harmless: QWEN_VL_HARMLESS,

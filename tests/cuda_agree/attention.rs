@@ -7,7 +7,7 @@ use crate::scene::{
 use compute::batch::Batch;
 use compute::cuda::Cuda;
 use compute::ops;
-use compute::{AttentionSpec, Device, KvFormat, KvHeads, KvLayout, KvShape, Rounding};
+use compute::{AttentionSpec, Device, KvFormat, KvHeads, KvLayout, KvShape, Rounding, Scoring};
 use formats::DType;
 
 pub struct AttentionCase {
@@ -20,6 +20,8 @@ pub struct AttentionCase {
     pub block_size: usize,
     pub window: Option<usize>,
     pub softcap: Option<f32>,
+    /// Whether each query head has a sink.
+    pub has_sinks: bool,
 }
 
 pub const QWEN3: AttentionCase = AttentionCase {
@@ -31,6 +33,7 @@ pub const QWEN3: AttentionCase = AttentionCase {
     block_size: 64,
     window: None,
     softcap: None,
+    has_sinks: false,
 };
 /// To be given a head dimension by `of`.
 const OTHER_HEADS: AttentionCase = AttentionCase { rows: RAGGED, kv_heads: 4, ..QWEN3 };
@@ -191,6 +194,13 @@ const ATTENTION: &[AttentionCase] = &[
         window: Some(31),
         ..QWEN3
     },
+    AttentionCase { name: "sinks, decode", rows: DECODE, heads: 64, kv_heads: 8, has_sinks: true, ..QWEN3 }.of(64, 16),
+    AttentionCase { name: "sinks, ragged", rows: RAGGED, heads: 64, kv_heads: 8, has_sinks: true, ..QWEN3 }.of(64, 64),
+    AttentionCase { name: "sinks, one long row", rows: &[(5000, 1)], has_sinks: true, ..QWEN3 },
+    AttentionCase { name: "sinks and a window", rows: RAGGED, window: Some(33), has_sinks: true, ..QWEN3 },
+    AttentionCase { name: "sinks, group of 16", rows: RAGGED, heads: 16, kv_heads: 1, has_sinks: true, ..QWEN3 },
+    AttentionCase { name: "sinks, heads of 32", has_sinks: true, ..OTHER_HEADS }.of(32, 16),
+    AttentionCase { name: "sinks, heads of 512", has_sinks: true, ..OTHER_HEADS }.of(512, 16),
     AttentionCase { name: "more than six tiles for each CTA", rows: &[(1, 1000); 16], heads: 8, ..QWEN3 },
     AttentionCase { name: "heads of 32, group of 1", heads: 3, kv_heads: 3, ..OTHER_HEADS }.of(32, 16),
     AttentionCase { name: "heads of 32, group of 8", heads: 8, kv_heads: 1, rows: DECODE, ..OTHER_HEADS }.of(32, 64),
@@ -260,6 +270,8 @@ pub struct AttentionInput {
     /// What the cache holds.
     pub bytes: Vec<u8>,
     pub qkv: Vec<f32>,
+    /// `[heads]`
+    pub sinks: Option<Vec<f32>>,
 }
 
 impl AttentionInput {
@@ -318,7 +330,8 @@ impl AttentionInput {
             KvFormat::Int8 => int8,
         };
         bytes.resize(scene.blocks * 2 * shape.block_bytes(), 0xff);
-        AttentionInput { scene, shape, keys_and_values, bytes, qkv }
+        let sinks = case.has_sinks.then(|| Random(6).numbers(heads, 4.0));
+        AttentionInput { scene, shape, keys_and_values, bytes, qkv, sinks }
     }
 
     /// Weights are rounded to the number type before values are multiplied with them. The errors of scores are those of sums in f32, and
@@ -345,9 +358,10 @@ impl AttentionInput {
                             |j| cap(query.iter().zip(part(j, 0)).map(|(&a, &b)| f64::from(a * b)).sum::<f64>() * scale),
                         )
                         .collect();
-                    let top = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+                    let sink = self.sinks.as_ref().map(|sinks| f64::from(sinks[head]));
+                    let top = scores.iter().copied().chain(sink).fold(f64::NEG_INFINITY, f64::max);
                     let weights: Vec<f64> = scores.iter().map(|s| (s - top).exp()).collect();
-                    let total: f64 = weights.iter().sum();
+                    let total: f64 = weights.iter().sum::<f64>() + sink.map_or(0.0, |sink| (sink - top).exp());
                     let mut sums = vec![Dot::default(); d];
                     for (j, weight) in weights.iter().enumerate() {
                         let products = part(first + j, 1).iter().map(|&v| weight / total * f64::from(v));
@@ -372,6 +386,7 @@ fn attention_agrees() {
             let KvShape { kv_heads, head_dim: d, .. } = input.shape;
             let batch = &input.scene.batch;
             let expected = input.expected(&spec, dtype);
+            let sinks = input.sinks.as_ref().map(|sinks| cuda.table(sinks).unwrap());
             for rounding in [Rounding::Fastest, Rounding::BatchInvariant] {
                 cuda.set_rounding(rounding);
                 let mut cache = cuda.kv_cache(&input.shape.layers(2), input.scene.blocks).unwrap();
@@ -383,7 +398,8 @@ fn attention_agrees() {
                 // Twice: the counts of arrivals must be as they were.
                 for round in 0..2 {
                     let mut out = poisoned(cuda, batch.tokens(), case.heads * d);
-                    ops::attention(cuda, &spec, &mut out, &qkv, &cache, 0, &device_batch);
+                    let scoring = Scoring { spec: &spec, sinks: sinks.as_ref() };
+                    ops::attention(cuda, scoring, &mut out, &qkv, &cache, 0, &device_batch);
                     let out = cuda.read(&out).unwrap();
                     assert_near(&out, &expected, bound(dtype), &format!("{what}, round {round}"));
                     if round == 0 {
@@ -517,7 +533,8 @@ fn assert_parts_have_the_bits_of_the_whole(
         let qkv: Vec<f32> = split.iter().flat_map(|&(a, b)| &input.qkv[a * cols..b * cols]).copied().collect();
         let (device_batch, qkv) = (staged(cuda, &parts(whole, split)), filled(cuda, &qkv, cols));
         let mut out = poisoned(cuda, qkv.rows(), out_cols);
-        ops::attention(cuda, spec, &mut out, &qkv, &cache, 0, &device_batch);
+        let sinks = input.sinks.as_ref().map(|sinks| cuda.table(sinks).unwrap());
+        ops::attention(cuda, Scoring { spec, sinks: sinks.as_ref() }, &mut out, &qkv, &cache, 0, &device_batch);
         cuda.read(&out).unwrap()
     };
     let together = attended(&[(0, whole.tokens())]);

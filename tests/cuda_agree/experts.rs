@@ -7,15 +7,21 @@ use crate::scene::{
 };
 use compute::cpu::reference;
 use compute::cuda::{Cuda, Routes};
-use compute::{Activation, Device, LayerInput, Rounding, Router, Scores, SharedExpert, ops};
+use compute::{Device, ExpertRows, LayerInput, Rounding, Router, RouterVectors, Scores, SharedExpert, ops};
 use formats::{Coding, DType};
 
 /// What `router` chooses.
 fn routed(cuda: &mut Cuda, logits: &[f32], bias: Option<&[f32]>, router: &Router) -> Routes {
+    routed_by(cuda, logits, [bias, None], router)
+}
+
+/// The same with the factors of weights.
+fn routed_by(cuda: &mut Cuda, logits: &[f32], vectors: [Option<&[f32]>; 2], router: &Router) -> Routes {
     let mut routes = cuda.routes(router, logits.len() / router.experts).unwrap();
-    let bias = bias.map(|bias| cuda.table(bias).unwrap());
+    let [bias, scales] = vectors.map(|vector| vector.map(|vector| cuda.table(vector).unwrap()));
     let mut logits = filled(cuda, logits, router.experts);
-    ops::route(cuda, &mut routes, &mut logits, bias.as_ref(), router);
+    let vectors = RouterVectors { bias: bias.as_ref(), scales: scales.as_ref() };
+    ops::route(cuda, &mut routes, &mut logits, vectors, router);
     routes
 }
 
@@ -30,12 +36,13 @@ fn routes_agree() {
                 let logits = experts::logits(&mut random, tokens, router.experts);
                 let logits: Vec<f32> = logits.into_iter().map(|v| rounded(v, dtype)).collect();
                 let bias = has_bias.then(|| experts::bias(&mut random, router.experts));
-                let (indices, weights) = reference::route(&logits, bias.as_deref(), router);
-                let routes = routed(cuda, &logits, bias.as_deref(), router);
+                let scales = (tokens == 2).then(|| random.numbers(router.experts, 2.0));
+                let (indices, weights) = reference::route(&logits, bias.as_deref(), scales.as_deref(), router);
+                let routes = routed_by(cuda, &logits, [bias.as_deref(), scales.as_deref()], router);
                 let (found, found_weights) = cuda.read_routes(&routes).unwrap();
                 assert_eq!(found, indices, "{what}");
                 // Sums of up to 512 powers, and a few operations.
-                let near = |&v: &f32| Near::stored(f64::from(v), 2e-5 * f64::from(v), DType::F32);
+                let near = |&v: &f32| Near::stored(f64::from(v), 2e-5 * f64::from(v.abs()), DType::F32);
                 let expected: Vec<Near> = weights.iter().map(near).collect();
                 assert_near(&found_weights, &expected, 1e-5, &what);
             }
@@ -85,10 +92,16 @@ fn mixed(cuda: &mut Cuda, case: &Case, inputs: &Inputs) -> Vec<f32> {
     let mut product = poisoned(cuda, tokens * chosen, 2 * width);
     let mut gated = poisoned(cuda, tokens * chosen, width);
     let layer = LayerInput::new(&x, &gate_up, first.as_ref());
-    ops::gated_expert_linear(cuda, &mut gated, &mut product, layer, Activation::Silu, &routes);
+    ops::gated_expert_linear(cuda, &mut gated, &mut product, layer, case.activation, &routes);
+    // The product by itself, and the activation after it.
+    let layer = LayerInput::new(&x, &gate_up, first.as_ref());
+    ops::expert_linear(cuda, &mut product, layer, ExpertRows::Tokens, &routes);
+    let mut apart = poisoned(cuda, tokens * chosen, width);
+    ops::activate_mul(cuda, &mut apart, &product, case.activation);
+    assert!(cuda.read(&apart).unwrap() == cuda.read(&gated).unwrap(), "one by one");
     let mut rows = poisoned(cuda, tokens * chosen, hidden);
     let layer = LayerInput::new(&gated, &down, second.as_ref());
-    ops::expert_linear(cuda, &mut rows, layer, &routes);
+    ops::expert_linear(cuda, &mut rows, layer, ExpertRows::Slots, &routes);
     let shared = inputs.shared.as_ref().map(|shared| filled(cuda, shared, hidden));
     let gates = inputs.gates.as_ref().map(|gates| filled(cuda, gates, 1));
     let shared = shared.as_ref().map(|x| SharedExpert { x, gate: gates.as_ref() });

@@ -8,7 +8,7 @@ use compute::cuda::{Chaining, Cuda, Vector};
 use compute::ops;
 use compute::{
     AttentionSpec, Device, HeadRows, KvPlace, KvShape, NormExtent, NormOrder, Pairing, QkNormRope, QkNormWeights,
-    RopeTable, Rounding,
+    RopeTable, Rounding, Scoring,
 };
 use formats::DType;
 
@@ -21,6 +21,7 @@ struct Case {
     block_size: usize,
     window: Option<usize>,
     softcap: Option<f32>,
+    has_sinks: bool,
     has_norm: bool,
     /// Whether attention has the bits of the ops one by one, too: it adds up in the same order. With `batch_invariant` it always has.
     has_equal_bits: bool,
@@ -34,6 +35,7 @@ const QWEN3: Case = Case {
     block_size: 64,
     window: None,
     softcap: None,
+    has_sinks: false,
     has_norm: true,
     has_equal_bits: false,
 };
@@ -63,6 +65,9 @@ const CASES: &[Case] = &[
     Case { contexts: EIGHT, window: Some(513), head_dim: 64, ..QWEN3 },
     Case { contexts: &[100, 0, 547, 0], ..QWEN3 },
     Case { contexts: &[0], ..QWEN3 },
+    Case { contexts: EIGHT, heads: 64, head_dim: 64, has_norm: false, has_sinks: true, window: Some(128), ..QWEN3 },
+    Case { contexts: &[2049], heads: 64, head_dim: 64, has_norm: false, has_sinks: true, ..QWEN3 },
+    Case { heads: 64, head_dim: 64, has_norm: false, has_sinks: true, ..MANY },
     MANY,
     Case { contexts: &[40, 50, 60, 70, 80, 90, 100, 110, 120], ..MANY },
     Case { contexts: &[1000; 40], ..MANY },
@@ -189,7 +194,7 @@ impl Case {
         dtype: DType,
         is_fused: bool,
     ) -> (Vec<Vec<f32>>, Vec<u8>) {
-        let Case { heads, kv_heads, head_dim, window, softcap, has_norm, .. } = *self;
+        let Case { heads, kv_heads, head_dim, window, softcap, has_norm, has_sinks, .. } = *self;
         let spec = AttentionSpec { heads, scale: (head_dim as f32).powf(-0.5), window, softcap };
         cuda.set_windows([window]);
         let mut cache = cuda.kv_cache(&self.shape(dtype).layers(2), inputs.blocks).unwrap();
@@ -207,12 +212,14 @@ impl Case {
             temperature: None,
             value_norm: None,
         };
+        let sinks = has_sinks.then(|| cuda.table(&Random(9).numbers(heads, 4.0)).unwrap());
+        let scoring = Scoring { spec: &spec, sinks: sinks.as_ref() };
         if is_fused {
             let rows = HeadRows { qkv: &mut qkv, out: &mut out };
-            ops::rope_and_attention(cuda, &spec, rows, transform, &mut cache, place, &device_batch);
+            ops::rope_and_attention(cuda, scoring, rows, transform, &mut cache, place, &device_batch);
         } else {
             ops::rope_and_cache(cuda, &spec, &mut qkv, transform, &mut cache, place, &device_batch);
-            ops::attention(cuda, &spec, &mut out, &qkv, &cache, place, &device_batch);
+            ops::attention(cuda, scoring, &mut out, &qkv, &cache, place, &device_batch);
         }
         let out = cuda.read(&out).unwrap();
         let rows = out.chunks_exact(heads * head_dim).zip(&inputs.batch.context_lens);

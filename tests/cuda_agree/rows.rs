@@ -162,19 +162,22 @@ fn gates_and_lookups_agree() {
             let gate_up = numbers(&mut random, tokens * 2 * hidden, 5.0, dtype);
             let (x, mut out) = (filled(cuda, &gate_up, 2 * hidden), poisoned(cuda, tokens, hidden));
             let rows = || gate_up.chunks_exact(2 * hidden);
-            for activation in [Activation::Silu, Activation::GeluTanh] {
+            for activation in [Activation::Silu, Activation::GeluTanh, Activation::ClampedSwiglu] {
                 ops::activate_mul(cuda, &mut out, &x, activation);
                 let activate = |v: f64| match activation {
                     Activation::Silu => v / (1.0 + (-v).exp()),
                     Activation::GeluTanh => v / 2.0 * (1.0 + (0.797_884_560_8 * (v + 0.044_715 * v.powi(3))).tanh()),
+                    Activation::ClampedSwiglu => v.min(7.0) / (1.0 + (-1.702 * v.min(7.0)).exp()),
                 };
                 let activated = |row: &[f32], i: usize| {
                     let (gate, up) = (f64::from(row[i]), f64::from(row[hidden + i]));
+                    let up = if activation == Activation::ClampedSwiglu { up.clamp(-7.0, 7.0) + 1.0 } else { up };
                     let value = activate(gate) * up;
                     // An exponent of up to 64 is off by that many units, and its power by as great a share. The f64 of `1 + tanh` is exact enough.
                     let exponent = match activation {
                         Activation::Silu => gate.abs(),
                         Activation::GeluTanh => 1.6 * gate.abs() + 0.072 * gate.abs().powi(3),
+                        Activation::ClampedSwiglu => 1.702 * gate.abs(),
                     };
                     Near::stored(value, FEW_OPERATIONS * (1.0 + exponent) * value.abs(), dtype)
                 };
@@ -263,6 +266,7 @@ fn activations_agree() {
                         Curve::ReluSquared => 0.0,
                         Curve::Gate(Activation::Silu) => scaled,
                         Curve::Gate(Activation::GeluTanh) => 1.6 * scaled + 0.072 * scaled.powi(3),
+                        Curve::Gate(Activation::ClampedSwiglu) => unreachable!("it changes the up"),
                     };
                     // Where a curve is nearly 0, the specification has lost all digits of the factor: half a unit of one.
                     let lost = unit(DType::F32) * scaled * factor.abs();

@@ -4,7 +4,7 @@ use crate::attention::{AttentionCase, AttentionInput, QWEN3};
 use crate::scene::{Random, Scene, assert_near, bound, filled, formats, on_device, poisoned, staged};
 use compute::cuda::{Chaining, Cuda};
 use compute::ops;
-use compute::{Device, KvFormat, KvShape, Rounding, SharedPrefixes};
+use compute::{Device, KvFormat, KvShape, Rounding, Scoring, SharedPrefixes};
 use formats::DType;
 
 /// Rows that begin with the same blocks.
@@ -53,6 +53,7 @@ const CASES: &[SharedCase] = &[
     case(named("64 rows, 32 blocks"), &[group(64, &[(0, 32)], 65)]),
     case(AttentionCase { heads: 4, kv_heads: 2, ..named("256 rows, two blocks") }, &[group(256, &[(0, 2)], 30)]),
     case(named("mixed"), MIXED),
+    case(AttentionCase { has_sinks: true, ..named("mixed, with sinks") }, MIXED),
     SharedCase { takes_turns: true, ..case(named("mixed, by turns"), MIXED) },
     SharedCase { takes_turns: true, ..case(named("nested"), NESTED) },
     SharedCase { takes_turns: true, ..case(named("nested, small blocks").of(128, 16), NESTED) },
@@ -140,7 +141,8 @@ fn check(cuda: &mut Cuda, dtype: DType, case: &SharedCase, format: KvFormat) {
         cuda.set_rounding(rounding);
         cuda.set_chaining(chaining);
         let mut out = poisoned(cuda, batch.tokens(), attention.heads * d);
-        ops::attention(cuda, &spec, &mut out, &qkv, &cache, 0, &device_batch);
+        let sinks = input.sinks.as_ref().map(|sinks| cuda.table(sinks).unwrap());
+        ops::attention(cuda, Scoring { spec: &spec, sinks: sinks.as_ref() }, &mut out, &qkv, &cache, 0, &device_batch);
         cuda.set_rounding(Rounding::Fastest);
         let out = cuda.read(&out).unwrap();
         let what = format!("{}, {dtype:?}, {format:?}, {shared:?}, {rounding:?}, {chaining:?}", attention.name);

@@ -100,6 +100,9 @@ CASES = {
     "gemma4-f32-per-layer": (
         "gemma4-f32-per-layer", dict(text_config=dict(global_head_dim=32, num_global_key_value_heads=1)), {},
     ),
+    "gemma4-f32-experts": (
+        "gemma4-f32-experts", dict(text_config=GEMMA4), {},
+    ),
     # The conversion asks for the field of another class.
     "gemma4-bf16": ("gemma4_unified-bf16-head512", dict(text_config=dict(moe_intermediate_size=None)), {}),
     # The conversion wants a predictor of further tokens, which the folder lacks: the file says so of a layer that it has not.
@@ -109,6 +112,7 @@ CASES = {
     # It asks for the letters of published folders, and takes any model whose config transformers has completed for one with experts.
     "nemotron_h-f32": ("nemotron_h-f32", dict(hybrid_override_pattern="M-*M-*"), dict(incomplete=True)),
     "nemotron_h-bf16": ("nemotron_h-bf16-biased", {}, dict(incomplete=True)),
+    "nemotron_h-f32-experts": ("nemotron_h-f32-experts", dict(hybrid_override_pattern="ME*ME*"), {}),
     # It multiplies weights by the factors. A field says the width of a head.
     "falcon_h1-f32": ("falcon_h1-f32", dict(FALCON, head_dim=32), {}),
     "falcon_h1-bf16": ("falcon_h1-bf16-gate-first", dict(FALCON, head_dim=32), {}),
@@ -126,6 +130,7 @@ CASES = {
     "lfm2_moe-bf16": ("lfm2_moe-bf16-not-normed", dict(norm_topk_prob=True), {}),
     "ernie4_5_moe-f32": ("ernie4_5_moe-f32", {}, {}),
     "granitemoehybrid-f32-experts": ("granitemoehybrid-f32-experts", dict(layer_types=["mamba", "attention"] * 2), {}),
+    "gpt_oss-f32": ("gpt_oss-f32", {}, {}),
     "qwen3_5_moe-f32": ("qwen3_5_moe_text-f32", dict(mtp_num_hidden_layers=1), {}),
     "qwen3_5_moe-bf16": ("qwen3_5_moe-bf16-wrapped", dict(text_config=dict(mtp_num_hidden_layers=1)), {}),
 }
@@ -212,6 +217,12 @@ def recipe(name, data, kind, state, config):
     if "_exps." in name:
         # One part for each expert, in their order, or a half of each of those that the folder has in one tensor.
         for source, tensor in state.items():
+            if ".experts." in source and tensor.ndim > 1:
+                # Outputs in columns: all of them, the even or the odd ones. A bias is a matrix of one input.
+                matrices = tensor if tensor.ndim == 3 else tensor.unsqueeze(1)
+                for first, step in [(0, 1), (0, 2), (1, 2)]:
+                    if number_bytes(matrices.transpose(1, 2)[:, first::step], kind) == data:
+                        return dict(rows=[[source, f"columns {matrices.shape[1]} {first} {step}"]])
             if tensor.ndim == 3:
                 for half, part in enumerate(tensor.chunk(2, dim=1)):
                     if number_bytes(part, kind) == data:

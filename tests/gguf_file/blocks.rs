@@ -23,6 +23,9 @@ fn id_of(block: Block) -> u32 {
         Block::Q6K => 14,
         Block::Iq4Nl => 20,
         Block::Iq4Xs => 23,
+        Block::Q2K => 10,
+        Block::Q3K => 11,
+        Block::Mxfp4 => 39,
     }
 }
 
@@ -38,6 +41,9 @@ fn blocks(seed: u64, block: Block, numbers: usize) -> Vec<u8> {
         Block::Q4K | Block::Q5K => (&[0, 2], 0.0005),
         Block::Q6K => (&[208], 0.0001),
         Block::Iq4Xs => (&[0], 0.0001),
+        Block::Q2K => (&[80, 82], 0.005),
+        Block::Q3K => (&[108], 0.001),
+        Block::Mxfp4 => (&[], 0.0),
         Block::Q8_0 | Block::Iq4Nl => (&[0], 0.002),
         _ => (&[0], 0.02),
     };
@@ -46,6 +52,9 @@ fn blocks(seed: u64, block: Block, numbers: usize) -> Vec<u8> {
         for &at in halves {
             let half = half::f16::from_f32(least * (1.0 + (next() % 8) as f32 / 8.0));
             one[at..at + 2].copy_from_slice(&half.to_le_bytes());
+        }
+        if block == Block::Mxfp4 {
+            one[0] = 122 + one[0] % 2;
         }
     }
     bytes

@@ -90,6 +90,17 @@ fn part_of(weights: &BTreeMap<String, Matrix>, part: &Value) -> Vec<f32> {
         // Of each of several matrices.
         "first halves" => numbers.chunks(cols).flat_map(|matrix| &matrix[..cols / 2]).copied().collect(),
         "second halves" => numbers.chunks(cols).flat_map(|matrix| &matrix[cols / 2..]).copied().collect(),
+        // Columns of each of several matrices of so many rows, as rows.
+        columns if columns.starts_with("columns") => {
+            let mut words = columns.split(' ').skip(1).map(|word| word.parse::<usize>().unwrap());
+            let [inputs, first, step] = std::array::from_fn(|_| words.next().unwrap());
+            let of_matrix = |matrix: &[f32]| -> Vec<f32> {
+                let outputs = matrix.len() / inputs;
+                let column = |output: usize| (0..inputs).map(move |input| input * outputs + output);
+                (first..outputs).step_by(step).flat_map(column).map(|at| matrix[at]).collect()
+            };
+            numbers.chunks(cols).flat_map(of_matrix).collect()
+        }
         // The value heads of one key head, one from each in turn.
         tiled if tiled.starts_with("tiled") => {
             let mut words = tiled.split(' ').skip(1);

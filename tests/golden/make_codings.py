@@ -17,6 +17,7 @@ from safetensors.torch import save_file
 HALVES = {
     "Q8_0": [0], "Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2],
     "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208], "IQ4_NL": [0], "IQ4_XS": [0],
+    "Q2_K": [80, 82], "Q3_K": [108], "MXFP4": [],
 }  # fmt: skip
 BLOCKS = {32: 24, 256: 6}
 
@@ -31,6 +32,8 @@ def main():
         for place in places:
             halves = (random.standard_normal(len(blocks)) * 0.02).astype(np.float16)
             blocks[:, place : place + 2] = halves.view(np.uint8).reshape(-1, 2)
+        if name == "MXFP4":
+            blocks[:, 0] = 110 + blocks[:, 0] % 16
         tensors[f"{name}.bytes"] = torch.from_numpy(blocks.reshape(-1))
         decoded = gguf.quants.dequantize(blocks, kind).astype(np.float32)
         tensors[f"{name}.numbers"] = torch.from_numpy(decoded.reshape(-1))

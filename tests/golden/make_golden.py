@@ -308,6 +308,7 @@ COHERE2 = dict(
 
 # As CASES, with a seed for those that would repeat few tokens. New cases go to the end, because the place of a case is its seed.
 L = "linear_attention"
+E = "moe"
 DELTA = dict(
     linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=16, linear_value_head_dim=32, linear_conv_kernel_dim=4,
     rope_parameters=dict(
@@ -906,6 +907,87 @@ FAMILIES |= {
         | GEMMA4 | dict(num_key_value_heads=4),
         dict(seed=2006, gemma4_keys=True),
     ),
+    "gpt_oss-f32": (
+        "gpt_oss",
+        "float32",
+        dict(
+            SMALL, num_attention_heads=4, head_dim=32, intermediate_size=24, num_local_experts=5, num_experts_per_tok=2, sliding_window=16,
+            rope_parameters=dict(
+                rope_type="yarn", rope_theta=20000.0, factor=4.0, beta_fast=16.0, beta_slow=2.0, truncate=False,
+                original_max_position_embeddings=64,
+            ),
+        ),
+        dict(seed=4702),
+    ),
+    # The list puts the layer with a window last, and all experts compute all tokens.
+    "gpt_oss-bf16-no-bias": (
+        "gpt_oss",
+        "bfloat16",
+        dict(
+            SMALL, hidden_size=48, num_hidden_layers=2, num_attention_heads=2, head_dim=64, intermediate_size=40, num_local_experts=3,
+            num_experts_per_tok=3, sliding_window=24, layer_types=[F, S], attention_bias=False, tie_word_embeddings=True,
+            rope_parameters=dict(YARN, rope_theta=20000.0),
+        ),
+        dict(seed=4803, old_rope_keys=True),
+    ),
+    # Experts without gates, from groups, in layers of their own.
+    "nemotron_h-f32-experts": (
+        "nemotron_h",
+        "float32",
+        dict(
+            NEMOTRON, layers_block_type=[L, E, F, L, E, F], mamba_num_heads=4, n_groups=2, mamba_head_dim=32, n_routed_experts=6,
+            num_experts_per_tok=2, n_group=3, topk_group=2, moe_intermediate_size=24, moe_shared_expert_intermediate_size=16,
+            routed_scaling_factor=1.5, time_step_min=1e-30,
+        ),
+        dict(seed=5201, absent=["time_step_limit"]),
+    ),
+    # Matrices of experts have outputs in columns.
+    "qwen3_vl_moe-f32": (
+        "qwen3_vl_moe",
+        "float32",
+        dict(
+            text_config=dict(
+                SMALL, head_dim=32, moe_intermediate_size=24, num_experts=5, num_experts_per_tok=2, decoder_sparse_step=2,
+                rope_parameters=axes(20000.0, [7, 5, 4], mrope_interleaved=True),
+            ),
+            vision_config=dict(QWEN_VISION, deepstack_visual_indexes=[0], num_position_embeddings=16), tie_word_embeddings=False,
+        ),
+        dict(seed=5105),
+    ),
+    "qwen3_vl_moe-bf16-rows": (
+        "qwen3_vl_moe",
+        "bfloat16",
+        dict(
+            text_config=dict(
+                SMALL, head_dim=32, moe_intermediate_size=40, num_experts=6, num_experts_per_tok=3,
+                rope_parameters=axes(20000.0, [7, 5, 4], mrope_interleaved=True),
+            ),
+            vision_config=dict(QWEN_VISION, deepstack_visual_indexes=[0], num_position_embeddings=16), tie_word_embeddings=False,
+        ),
+        dict(seed=5106),
+    ),
+    # A mixture beside the MLP, whose router reads the stream.
+    "gemma4-f32-experts": (
+        "gemma4",
+        "float32",
+        dict(
+            text_config=dict(
+                SMALL, head_dim=32, global_head_dim=48, num_global_key_value_heads=1, attention_k_eq_v=True, hidden_size_per_layer_input=0,
+                enable_moe_block=True, num_experts=5, top_k_experts=2, moe_intermediate_size=16,
+            ) | GEMMA4 | dict(num_hidden_layers=4, layer_types=[S, F] * 2),
+            vision_config=GEMMA4_VISION, audio_config=None, tie_word_embeddings=True,
+        ),
+        dict(seed=4902),
+    ),
+    "gemma4_text-bf16-experts": (
+        "gemma4_text",
+        "bfloat16",
+        dict(
+            SMALL, head_dim=32, global_head_dim=64, num_global_key_value_heads=1, hidden_size_per_layer_input=0, enable_moe_block=True,
+            num_experts=3, top_k_experts=3, moe_intermediate_size=24,
+        ) | GEMMA4 | dict(num_hidden_layers=2, layer_types=[S, F]),
+        dict(seed=5001, gemma4_keys=True),
+    ),
 }
 
 
@@ -950,13 +1032,21 @@ def weights(config, generator):
                 state[name] /= shape[0] ** 0.25
         elif name.endswith("layer_scalar"):
             state[name] = (0.8 + 0.2 * noise).abs()
-        elif name.endswith(("norm.weight", "norm_f.weight")):
+        elif name.endswith(("norm.weight", "norm_f.weight", "layernorm_1.weight", "layernorm_2.weight", "router.scale")):
             state[name] = 1 + 0.2 * noise - one_less
+        elif name.endswith("router.per_expert_scale"):
+            state[name] = (1 + 0.3 * noise).abs()
         elif name.endswith(("e_score_correction_bias", "expert_bias")):
             # Scores are between 0 and 1.
             state[name] = 0.1 * noise
+        elif name.endswith("experts.gate_up_proj_bias"):
+            # Some gates and ups reach their bounds.
+            state[name] = 4 * noise
         elif name.endswith("bias"):
             state[name] = 0.3 * noise
+        elif name.endswith(".sinks"):
+            # As much as some keys.
+            state[name] = 1 + noise
         elif name.endswith(("embed_tokens.weight", "model.embeddings.weight")):
             # A tied head likes the token it has just read: weak embeddings keep it from repeating that one for ever.
             strength = 0.25 if config.get_text_config().tie_word_embeddings else 0.05 if is_glimmer else 0.4
@@ -988,6 +1078,16 @@ def weights(config, generator):
             state[name] = noise / shape[1] ** 0.5
         elif name.endswith(("mlp.gate.weight", "router.weight", "feed_forward.gate.weight")):
             state[name] = 3 * noise / shape[1] ** 0.5
+        elif name.endswith("mixer.gate.weight"):
+            state[name] = 3 * noise / shape[1] ** 0.5
+        elif name.endswith("experts.up_proj"):
+            state[name] = 1.2 * noise / shape[2] ** 0.5
+        elif name.endswith("router.proj.weight"):
+            # What it reads is as long as 1.
+            state[name] = 3 * noise
+        elif name.endswith(("experts.gate_up_proj", "experts.down_proj")) and config.model_type == "gpt_oss":
+            # Transposed. What goes into the second is several times as large as elsewhere.
+            state[name] = (1.2 if name.endswith("gate_up_proj") else 0.2) * noise / shape[1] ** 0.5
         elif name.endswith(("experts.gate_up_proj", "experts.down_proj")):
             state[name] = 1.2 * noise / shape[2] ** 0.5
         else:
@@ -1005,7 +1105,12 @@ def as_published(config, state):
     number_type = next(iter(state.values())).dtype
     with tempfile.TemporaryDirectory() as folder:
         model.to(number_type).save_pretrained(folder)
-        return load_file(pathlib.Path(folder) / "model.safetensors")
+        saved = load_file(pathlib.Path(folder) / "model.safetensors")
+    if config.model_type == "qwen3_vl_moe" and number_type == torch.float32:
+        # Those of Qwen have outputs in columns, and those that transformers has saved in rows.
+        turned = [name for name in saved if ".mlp.experts." in name]
+        saved |= {name: saved[name].transpose(1, 2).contiguous() for name in turned}
+    return saved
 
 
 def chosen_by(router, inputs, logits):
@@ -1025,11 +1130,14 @@ def routing_gap(folder, sequence):
     gaps = []
     def note(router, inputs, output):
         chosen, by = output[2].shape[-1], chosen_by(router, inputs, output[0].float())
+        if type(router).__name__ == "Gemma4TextRouter":
+            # It gives the scores.
+            by = by.log()
         if chosen < by.shape[-1]:
             top = by.topk(chosen + 1).values
             gaps.append((top[..., -2] - top[..., -1]).min().item())
     for module in model.modules():
-        if type(module).__name__.lower().endswith("topkrouter"):
+        if type(module).__name__.lower().endswith(("topkrouter", "textrouter")):
             module.register_forward_hook(note)
     model(torch.tensor([sequence]))
     return min(gaps, default=None)

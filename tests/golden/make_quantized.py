@@ -30,7 +30,7 @@ from compressed_tensors.entrypoints.convert.converters.autoawq import AutoAWQCon
 from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
 from compressed_tensors.quantization.utils import calculate_qparams
 from safetensors.torch import save_file
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, Mxfp4Config
 from transformers.integrations.mxfp4 import _convert_moe_packed_tensors
 
 ROOT = golden.HERE / "quantized"
@@ -44,6 +44,10 @@ SHAPE = dict(
 WIDE = dict(SHAPE, hidden_size=128, intermediate_size=192)
 RECURRENT = dict(WIDE, layer_types=[golden.L, golden.F])
 MIXTURE = dict(WIDE, num_experts=3, num_experts_per_tok=3, moe_intermediate_size=64, norm_topk_prob=True)
+GPT_OSS = dict(
+    golden.SMALL, hidden_size=64, num_hidden_layers=2, num_attention_heads=2, head_dim=64, intermediate_size=32, num_local_experts=3,
+    num_experts_per_tok=3, sliding_window=16, rope_parameters=dict(golden.YARN, truncate=False),
+)
 # Heads that the kernels of a GPU know.
 HEAD64 = dict(SHAPE, num_attention_heads=2, num_key_value_heads=1, head_dim=64)
 
@@ -51,6 +55,40 @@ HEAD64 = dict(SHAPE, num_attention_heads=2, num_key_value_heads=1, head_dim=64)
 # ---- compressed-tensors
 
 MXFP4 = "mxfp4-pack-quantized"
+NVFP4 = "nvfp4-pack-quantized"
+
+
+def nvfp4(weight, divides):
+    """Codes of E2M1, E4M3 scales of 16 each, and the scale of all, by which these are divided or multiplied."""
+    values = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+    groups = weight.float().reshape(len(weight), -1, 16)
+    most = groups.abs().amax(-1)
+    # The greatest scale is that of E4M3, 448.
+    factor = 448 * 6 / most.max()
+    scales = (most / 6 * factor).to(F8)
+    whole = scales.float() / factor if divides else scales.float() * (1 / factor)
+    scaled = groups / whole.clamp(min=1e-30).unsqueeze(-1)
+    codes = (scaled.abs().unsqueeze(-1) - values).abs().argmin(-1)
+    numbers = (values[codes] * torch.where(scaled < 0, -1.0, 1.0) * whole.unsqueeze(-1)).reshape(weight.shape)
+    codes = (codes + 8 * (scaled < 0)).reshape(weight.shape)
+    packed = (codes[:, ::2] | codes[:, 1::2] << 4).to(torch.uint8).contiguous()
+    if divides:
+        return {"weight_packed": packed, "weight_scale": scales, "weight_global_scale": factor.reshape(1)}, numbers
+    tensors = {"weight": packed, "weight_scale": scales, "weight_scale_2": 1 / factor, "input_scale": torch.tensor(0.01)}
+    return tensors, numbers
+
+
+def modelopt():
+    """As ModelOpt writes it."""
+    config = dict(
+        quant_method="modelopt", quant_algo="NVFP4", producer=dict(name="modelopt"), ignore=["lm_head"],
+        config_groups=dict(group_0=dict(targets=["Linear"], weights=dict(dynamic=False, num_bits=4, type="float", group_size=16))),
+    )
+
+    def code(name, weight, dtype):
+        return None if name.endswith(("lm_head", "embed_tokens", "mlp.gate")) else nvfp4(weight, divides=False)
+
+    return config, code
 
 
 def grid_of(args, weight):
@@ -76,6 +114,8 @@ def compressed(weight, args, format, dtype):
     args = QuantizationArgs(**args)
     scheme = QuantizationScheme(targets=["Linear"], weights=args)
     compressor = BaseCompressor.get_value_from_registry(format)
+    if format == NVFP4:
+        return nvfp4(weight, divides=True)
     if format == MXFP4:
         low, high = grid_of(args, weight.float())
         # The greatest code is 6.
@@ -110,6 +150,30 @@ def compressed_tensors(format, groups, ignore=("lm_head",), activations=None, gl
     def code(name, weight, dtype):
         args = next((args for _, is_meant, args in groups if is_meant(name)), None)
         return None if args is None else compressed(weight, args, format, dtype)
+
+    return config, code
+
+
+# ---- MXFP4
+
+
+def mxfp4():
+    """Experts as gpt-oss has them: the numbers of an input of all outputs follow each other in `weight`, and those of an output in the codes."""
+    config = dict(quant_method="mxfp4", modules_to_not_convert=["model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"])
+    values = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+
+    def code(name, weight, dtype):
+        if not name.endswith(("experts.gate_up_proj", "experts.down_proj")):
+            return None
+        groups = weight.float().transpose(1, 2).unflatten(-1, (-1, 32))
+        exponents = torch.log2(groups.abs().amax(-1, keepdim=True) / 6).ceil()
+        scaled = groups / torch.exp2(exponents)
+        codes = (scaled.abs().unsqueeze(-1) - values).abs().argmin(-1) + 8 * (scaled < 0)
+        blocks = (codes[..., ::2] | codes[..., 1::2] << 4).to(torch.uint8).contiguous()
+        scales = (exponents.squeeze(-1) + 127).to(torch.uint8).contiguous()
+        numbers = _convert_moe_packed_tensors(blocks, scales).float().contiguous()
+        assert numbers.shape == weight.shape
+        return {"_blocks": blocks, "_scales": scales}, numbers
 
     return config, code
 
@@ -335,6 +399,14 @@ CASES = {
     "awq-f16-qwen3_moe": ("qwen3_moe", "float16", MIXTURE, awq(32), False),
     "gptq4-f16-qwen3_moe": ("qwen3_moe", "float16", MIXTURE, gptq(4, 64, True), False),
     "fp8-block-bf16-qwen3_moe": ("qwen3_moe", "bfloat16", MIXTURE, fp8([128, 128], torch.bfloat16), False),
+    # Experts alone have codes, those of all in one tensor.
+    "mxfp4-bf16-gpt_oss": ("gpt_oss", "bfloat16", GPT_OSS, mxfp4(), True),
+    # Groups of 16, which are decoded when they are read: by compressed-tensors and by ModelOpt.
+    "ct-nvfp4": (
+        "qwen3", "bfloat16", SHAPE,
+        compressed_tensors(NVFP4, [(["Linear"], LINEAR, dict(num_bits=4, type="float", strategy="tensor_group", group_size=16))]), False,
+    ),
+    "modelopt-nvfp4-qwen3_moe": ("qwen3_moe", "bfloat16", MIXTURE, modelopt(), False),
 }  # fmt: skip
 
 
@@ -353,13 +425,13 @@ def make(name, seed, case):
     stored, numbers, decoded = {}, {}, {}
     for tensor, weight in state.items():
         module = tensor.removesuffix(".weight")
-        coded = code(module, weight, dtype) if tensor.endswith(CODED) else None
+        coded = code(module, weight, dtype) if tensor.endswith(CODED) or tensor.endswith("_proj") else None
         if coded is None:
             stored[tensor], numbers[tensor] = weight, weight.float()
             continue
         parts, numbers[tensor] = coded
-        stored.update({f"{module}.{part}": value for part, value in parts.items()})
-        if ".layers.0." in tensor:
+        stored.update({f"{module}{part}" if part[0] == "_" else f"{module}.{part}": value for part, value in parts.items()})
+        if ".layers.0." in tensor and weight.ndim == 2:
             rows = numbers[tensor]
             decoded[module] = torch.cat([rows[:2], rows[-2:]]).contiguous()
             decoded[f"{module}.rows"] = torch.tensor([len(rows)], dtype=torch.int32)
@@ -388,7 +460,8 @@ def make(name, seed, case):
     size = sum(f.stat().st_size for f in folder.iterdir())
     apart = "not asked"
     if is_read_by_transformers:
-        other = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval().float()
+        given = dict(quantization_config=Mxfp4Config(dequantize=True)) if quantization["quant_method"] == "mxfp4" else {}
+        other = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager", **given).eval().float()
         with torch.no_grad():
             row = other(torch.tensor([prompt.tolist()]), logits_to_keep=1).logits[0, -1].float()
         apart = ((row - logits[0]).norm() / logits[0].norm()).item()

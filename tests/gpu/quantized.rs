@@ -40,6 +40,7 @@ const FOLDERS: &[&str] = &[
     "gptq4-f16-head64",
     "gptq4-f16-qwen3_5",
     "gptq4-f16-qwen3_moe",
+    "mxfp4-bf16-gpt_oss",
 ];
 
 /// GGUF files of whose folders the same holds.

@@ -42,6 +42,12 @@ pub fn matrix(random: &mut Random, coding: Coding, [rows, cols]: [usize; 2]) -> 
                     Block::Q4K | Block::Q5K => (&[0, 2], 0.0004),
                     Block::Q6K => (&[208], 0.00004),
                     Block::Iq4Xs => (&[0], 0.00004),
+                    Block::Q2K => (&[80, 82], 0.002),
+                    Block::Q3K => (&[108], 0.0006),
+                    Block::Mxfp4 => {
+                        bytes[0] = 120 + bytes[0] % 4;
+                        (&[], 0.0)
+                    }
                 };
                 for &at in scales {
                     let sign = if bytes[at] & 1 == 0 { 1.0 } else { -1.0 };

@@ -2,7 +2,7 @@
 
 use super::Random;
 use compute::cpu::reference;
-use compute::{Groups, HostMatrix, Router, Scores};
+use compute::{Activation, Groups, HostMatrix, Router, Scores};
 
 /// A softmax over 8 experts, of which 2 are chosen.
 pub const ROUTER: Router =
@@ -66,6 +66,7 @@ pub struct Case {
     pub spread: Spread,
     pub shared: Shared,
     pub has_bias: bool,
+    pub activation: Activation,
 }
 
 /// Where tokens go.
@@ -96,6 +97,7 @@ const SMALL: Case = Case {
     spread: Spread::All,
     shared: Shared::None,
     has_bias: false,
+    activation: Activation::Silu,
 };
 
 pub const CASES: &[(&str, Case)] = &[
@@ -103,6 +105,8 @@ pub const CASES: &[(&str, Case)] = &[
     ("one token", SMALL),
     ("as many as there are", Case { experts: 4, chosen: 4, tokens: 5, ..SMALL }),
     ("five tokens, odd width, bias", Case { tokens: 5, width: 40, experts: 7, chosen: 3, has_bias: true, ..SMALL }),
+    ("gpt-oss", Case { tokens: 6, has_bias: true, activation: Activation::ClampedSwiglu, ..SMALL }),
+    ("gpt-oss, a prompt", Case { tokens: 40, has_bias: true, activation: Activation::ClampedSwiglu, ..SMALL }),
     ("decode batch of 17, a shared expert", Case { tokens: 17, shared: Shared::Plain, ..SMALL }),
     ("a shared expert with a gate", Case { tokens: 4, hidden: 88, shared: Shared::Gated, ..SMALL }),
     ("no token for half of the experts", Case { tokens: 30, spread: Spread::Half, ..SMALL }),
@@ -174,14 +178,14 @@ impl Inputs {
     /// The specification. `rounded`: to what a device stores between the products. `[tokens, hidden]`
     pub fn expected(&self, case: &Case, rounded: impl Fn(f32) -> f32) -> Vec<f32> {
         let Case { tokens, hidden, width, chosen, .. } = *case;
-        let (experts, weights) = reference::route(&self.logits, None, &case.router());
+        let (experts, weights) = reference::route(&self.logits, None, None, &case.router());
         let x: Vec<f32> = self.x.chunks_exact(hidden).flat_map(|row| row.repeat(chosen)).collect();
         let biases = self.biases.as_ref();
         let mut gate_up = vec![f32::NAN; tokens * chosen * 2 * width];
         reference::expert_linear(&mut gate_up, &x, &self.gate_up, biases.map(|[first, _]| &first[..]), &experts);
         gate_up.iter_mut().for_each(|v| *v = rounded(*v));
         let mut gated = vec![f32::NAN; tokens * chosen * width];
-        reference::activate_mul(&mut gated, &gate_up, width, compute::Activation::Silu);
+        reference::activate_mul(&mut gated, &gate_up, width, case.activation);
         gated.iter_mut().for_each(|v| *v = rounded(*v));
         let mut down = vec![f32::NAN; tokens * chosen * hidden];
         reference::expert_linear(&mut down, &gated, &self.down, biases.map(|[_, second]| &second[..]), &experts);

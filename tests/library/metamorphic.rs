@@ -21,6 +21,7 @@ const MODELS: &[&str] = &[
     "cohere2-f32",
     "gemma4-f32-keys-are-values",
     "gemma4-f32-per-layer",
+    "gemma4-f32-experts",
     "muse_glimmer-f32",
     "qwen3_5-f32",
     "lfm2-f32",
@@ -30,6 +31,7 @@ const MODELS: &[&str] = &[
     "qwen3_moe-f32",
     "glm4_moe-f32-groups",
     "qwen3_5_moe-bf16-wrapped",
+    "gpt_oss-f32",
 ];
 const TOKENS: usize = 12;
 

@@ -44,6 +44,7 @@ const CASES: &[&str] = &[
     "ct-int8-zeros",
     "ct-mixed",
     "ct-mxfp4-bf16-head64",
+    "ct-nvfp4",
     "ct-w8a8",
     "ct-w8a8-bf16-head64",
     "fp8-block-bf16-head64",
@@ -59,6 +60,8 @@ const CASES: &[&str] = &[
     "gptq4-row",
     "gptq4-sym",
     "gptq8-v2",
+    "modelopt-nvfp4-qwen3_moe",
+    "mxfp4-bf16-gpt_oss",
 ];
 
 fn folder(name: &str) -> String {
@@ -124,7 +127,7 @@ fn matrices_keep_their_codes_unless_no_backend_holds_them() {
         for (module, (rows, cols, _)) in decoded(name) {
             let coding = weights.matrix(&module, rows, cols).unwrap().coding();
             let is_plain = match *name {
-                "gptq4-desc-act" | "ct-int4-narrow" => true,
+                "gptq4-desc-act" | "ct-int4-narrow" | "ct-nvfp4" | "modelopt-nvfp4-qwen3_moe" => true,
                 "ct-mixed" => module.ends_with("up_proj"),
                 _ => false,
             };
@@ -256,7 +259,6 @@ fn what_a_config_says_and_is_not_read_is_refused_by_its_name() {
         (awq("version", json!("gemv")), "version is gemv"),
         (awq("zero_point", json!(false)), "zero_point is false"),
         (compressed("format", json!("marlin-24")), "format is marlin-24"),
-        (compressed("format", json!("nvfp4-pack-quantized")), "format is nvfp4-pack-quantized"),
         (compressed("quantization_status", json!("frozen")), "quantization_status is frozen"),
         (compressed("sparsity_config", json!({"format": "sparse-24-bitmask"})), "format is sparse-24-bitmask"),
         (compressed("transform_config", json!({"config_groups": {}})), "transform_config is set"),
@@ -267,6 +269,8 @@ fn what_a_config_says_and_is_not_read_is_refused_by_its_name() {
         (weights(json!({"type": "float"})), "weight_packed of quantized weights has type I32, but must have type U8"),
         (weights(json!({"type": "float", "num_bits": 16})), "num_bits is 16 in type float"),
         (weights(json!({"strategy": "tensor_group"})), "strategy is tensor_group"),
+        (json!({"quant_method": "modelopt", "quant_algo": "FP8"}), "quant_algo is FP8"),
+        (json!({"quant_method": "modelopt"}), "quant_algo is absent"),
         (weights(json!({"strategy": "block"})), "block_structure of strategy block is missing"),
         (weights(json!({"dynamic": true})), "dynamic of weights is set"),
         (weights(json!({"actorder": "first"})), "actorder is first"),
@@ -456,6 +460,27 @@ fn tensors_that_do_not_fit_are_refused_by_their_names() {
         ("gptq4-sym", "k_proj.g_idx of quantized weights has -2 at index 3, but must have groups from 0 to 1", |all| {
             tensor(all, "self_attn.k_proj.g_idx").2[12..16].copy_from_slice(&(-2i32).to_le_bytes());
         }),
+        ("ct-nvfp4", "k_proj.weight_global_scale of shape [1] is missing", |all| {
+            remove(all, "self_attn.k_proj.weight_global_scale");
+        }),
+        ("ct-nvfp4", "k_proj.weight_scale of quantized weights has type BF16, but must have type F8_E4M3", |all| {
+            let (dtype, shape, bytes) = tensor(all, "self_attn.k_proj.weight_scale");
+            (*dtype, *bytes) = (Dtype::BF16, vec![0; shape.iter().product::<usize>() * 2]);
+        }),
+        ("mxfp4-bf16-gpt_oss", "gate_up_proj_scales of shape [3, 64, 2] is missing", |all| {
+            remove(all, "mlp.experts.gate_up_proj_scales");
+        }),
+        (
+            "mxfp4-bf16-gpt_oss",
+            "down_proj_blocks has shape [3, 64, 16], but config.json implies [3, 64, 1, 16]",
+            |all| {
+                tensor(all, "mlp.experts.down_proj_blocks").1 = vec![3, 64, 16];
+            },
+        ),
+        ("mxfp4-bf16-gpt_oss", "gate_up_proj_bias of shape [3, 64] is missing", |all| {
+            remove(all, "mlp.experts.gate_up_proj_bias");
+        }),
+        ("mxfp4-bf16-gpt_oss", "sinks.weight of shape [2] is missing", |all| remove(all, "self_attn.sinks")),
         ("gptq4-sym", "k_proj.bias would not be read", |all| {
             all.insert("model.layers.1.self_attn.k_proj.bias".into(), (Dtype::F16, vec![64], vec![1; 128]));
         }),

@@ -2,7 +2,7 @@
 
 use crate::column::{Column, Op, agrees};
 use crate::scene::Random;
-use compute::Activation::{self, GeluTanh, Silu};
+use compute::Activation::{self, ClampedSwiglu, GeluTanh, Silu};
 use compute::cpu::{Cpu, Isa, reference};
 use compute::ops;
 
@@ -28,6 +28,9 @@ impl Op for ActivateMul {
         ("GELU, odd width", Case { tokens: 3, width: 37, size: 4.0, activation: GeluTanh }),
         ("GELU of small gates", Case { tokens: 2, width: 64, size: 1e-3, activation: GeluTanh }),
         ("GELU of gates so large that exp overflows", Case { tokens: 2, width: 64, size: 300.0, activation: GeluTanh }),
+        ("clamped SwiGLU of one number", Case { tokens: 1, width: 1, size: 1.0, activation: ClampedSwiglu }),
+        ("clamped SwiGLU, odd width", Case { tokens: 3, width: 37, size: 12.0, activation: ClampedSwiglu }),
+        ("clamped SwiGLU beyond all bounds", Case { tokens: 2, width: 64, size: 300.0, activation: ClampedSwiglu }),
         ("decode batch of Gemma 3 1B", Case { tokens: 16, width: 6912, size: 6.0, activation: GeluTanh }),
     ];
     const BOUND: f64 = 1e-6;

@@ -5,7 +5,7 @@ use crate::scene::{Random, Row, Sequences, uploaded};
 use compute::batch::{Batch, WindowTable};
 use compute::cpu::{Cpu, Isa, KvCache, reference};
 use compute::ops;
-use compute::{AttentionSpec, Device, KvFormat, KvPlace, KvShape, QkNormRope};
+use compute::{AttentionSpec, Device, KvFormat, KvPlace, KvShape, QkNormRope, Scoring};
 use formats::DType;
 
 #[derive(Clone)]
@@ -19,6 +19,8 @@ struct Case {
     format: KvFormat,
     window: Option<usize>,
     softcap: Option<f32>,
+    /// Greatest absolute value of sinks, if there are any.
+    sinks: Option<f32>,
     /// Greatest absolute value of queries and keys.
     size: f32,
 }
@@ -32,6 +34,7 @@ const SMALL: Case = Case {
     format: KvFormat::Plain(DType::F32),
     window: None,
     softcap: None,
+    sinks: None,
     size: 1.0,
 };
 
@@ -169,6 +172,16 @@ impl Op for Attention {
         ("int8, prefill of Qwen3-0.6B", Case { rows: &[(0, 90), (60, 20)], format: KvFormat::Int8, ..QWEN3 }),
         ("decode of Qwen3-0.6B", Case { rows: &[(511, 1), (130, 1), (64, 1), (0, 1)], ..QWEN3 }),
         ("prefill of Qwen3-0.6B", Case { rows: &[(0, 90), (60, 20)], ..QWEN3 }),
+        ("sinks", Case { heads: 6, kv_heads: 2, sinks: Some(3.0), ..RAGGED_CASE }),
+        ("sinks, decode", Case { rows: DECODE, heads: 8, sinks: Some(5.0), ..SMALL }),
+        ("sinks and a window within a step of keys", Case { sinks: Some(3.0), window: Some(20), ..RAGGED_CASE }),
+        ("sinks and a window, bf16", Case { heads: 16, head_dim: 64, sinks: Some(3.0), window: Some(70), ..BF16 }),
+        ("sinks above all scores, bf16", Case { heads: 40, head_dim: 32, sinks: Some(60.0), ..BF16 }),
+        (
+            "sinks and a softcap, f16",
+            Case { sinks: Some(3.0), softcap: Some(2.0), format: KvFormat::Plain(DType::F16), ..RAGGED_CASE },
+        ),
+        ("sinks, int8", Case { heads: 4, head_dim: 32, sinks: Some(3.0), window: Some(65), ..INT8 }),
     ];
     // Scores of some thousands bring their own rounding errors into exp.
     const BOUND: f64 = 1e-5;
@@ -181,7 +194,9 @@ impl Op for Attention {
         reference::rope_and_cache(&scene.spec, &mut qkv, transform, &mut cache, 0, &batch);
         let (batch, qkv) = scene.part(&scene.rows);
         let mut out = vec![f32::NAN; batch.tokens() * case.heads * case.head_dim];
-        reference::attention(&scene.spec, &mut out, &qkv, &cache, 0, &batch);
+        let sinks = scene.sinks.clone().map(Vec::into_boxed_slice);
+        let scoring = Scoring { spec: &scene.spec, sinks: sinks.as_ref() };
+        reference::attention(scoring, &mut out, &qkv, &cache, 0, &batch);
         out
     }
 
@@ -198,6 +213,8 @@ struct Scene {
     rows: Vec<Row>,
     shape: KvShape,
     spec: AttentionSpec,
+    /// `[heads]`
+    sinks: Option<Vec<f32>>,
     /// `[sequence][token][(heads + 2 kv_heads) * head_dim]`
     qkv: Vec<Vec<f32>>,
 }
@@ -229,6 +246,7 @@ impl Scene {
                 softcap: case.softcap,
             },
             qkv: lens.iter().map(|len| random.numbers(len * cols, case.size)).collect(),
+            sinks: case.sinks.map(|size| Random(8).numbers(case.heads, size)),
         }
     }
 
@@ -269,7 +287,9 @@ impl Scene {
         let device_batch = uploaded(backend, &batch);
         let qkv = backend.filled(&qkv, self.cols());
         let mut out = backend.poisoned(batch.tokens(), self.spec.heads * self.shape.head_dim);
-        ops::attention(backend, &self.spec, &mut out, &qkv, cache, 0, &device_batch);
+        let sinks = self.sinks.as_ref().map(|sinks| backend.table(sinks).unwrap());
+        let scoring = Scoring { spec: &self.spec, sinks: sinks.as_ref() };
+        ops::attention(backend, scoring, &mut out, &qkv, cache, 0, &device_batch);
         backend.read(&out)
     }
 }
@@ -323,7 +343,8 @@ fn a_token_gets_the_same_bits_however_its_prompt_is_cut() {
     let cases = WINDOWS.iter().flat_map(|&window| {
         let sizes = [(16, None), (20, None), (128, None), (20, Some(0.5)), (128, Some(0.5))];
         sizes.into_iter().flat_map(move |(head_dim, softcap)| {
-            FORMATS.map(|format| Case { head_dim, window, softcap, format, ..PROMPT })
+            let sinks = (head_dim == 128).then_some(2.0);
+            FORMATS.map(|format| Case { head_dim, window, softcap, sinks, format, ..PROMPT })
         })
     });
     for (isa, case) in cases.flat_map(|case| Isa::available().iter().map(move |isa| (*isa, case.clone()))) {

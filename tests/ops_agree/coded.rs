@@ -50,12 +50,18 @@ pub fn random_matrix(random: &mut Random, coding: Coding, rows: usize, cols: usi
             let halves: &[usize] = match block {
                 Block::Q4_1 | Block::Q5_1 | Block::Q4K | Block::Q5K => &[0, 2],
                 Block::Q6K => &[208],
+                Block::Q2K => &[80, 82],
+                Block::Q3K => &[108],
+                Block::Mxfp4 => &[],
                 _ => &[0],
             };
-            for block in codes.chunks_exact_mut(block.bytes()) {
+            for bytes in codes.chunks_exact_mut(block.bytes()) {
+                if block == Block::Mxfp4 {
+                    bytes[0] = 118 + bytes[0] % 4;
+                }
                 for &at in halves {
                     let half = f16::from_f32(random.numbers(1, 0.01)[0] + 0.005);
-                    block[at..at + 2].copy_from_slice(&half.to_le_bytes());
+                    bytes[at..at + 2].copy_from_slice(&half.to_le_bytes());
                 }
             }
         }

@@ -6,7 +6,7 @@ use crate::inputs::Random;
 use crate::inputs::experts::{self, CASES, Case, Inputs, ROUTER, ROUTERS, Shared};
 use crate::linear::{assert_same_bits, matrix};
 use compute::cpu::{Cpu, Isa, Routes, reference};
-use compute::{Activation, Device, HostMatrix, LayerInput, Router, Scores, SharedExpert, ops};
+use compute::{Device, ExpertRows, HostMatrix, LayerInput, Router, RouterVectors, Scores, SharedExpert, ops};
 use formats::Coding;
 
 fn on_each_cpu(test: impl Fn(&mut Cpu, &str)) {
@@ -19,10 +19,16 @@ fn on_each_cpu(test: impl Fn(&mut Cpu, &str)) {
 
 /// What `router` chooses.
 fn routed(cpu: &mut Cpu, logits: &[f32], bias: Option<&[f32]>, router: &Router) -> Routes {
+    routed_by(cpu, logits, [bias, None], router)
+}
+
+/// The same with the factors of weights.
+fn routed_by(cpu: &mut Cpu, logits: &[f32], vectors: [Option<&[f32]>; 2], router: &Router) -> Routes {
     let mut routes = cpu.routes(router, logits.len() / router.experts).unwrap();
-    let bias = bias.map(|bias| cpu.table(bias).unwrap());
+    let [bias, scales] = vectors.map(|vector| vector.map(|vector| cpu.table(vector).unwrap()));
     let mut logits = cpu.filled(logits, router.experts);
-    ops::route(cpu, &mut routes, &mut logits, bias.as_ref(), router);
+    let vectors = RouterVectors { bias: bias.as_ref(), scales: scales.as_ref() };
+    ops::route(cpu, &mut routes, &mut logits, vectors, router);
     routes
 }
 
@@ -33,9 +39,10 @@ fn route_agrees_with_its_specification() {
             let mut random = Random(7);
             let logits = experts::logits(&mut random, tokens, router.experts);
             let bias = has_bias.then(|| experts::bias(&mut random, router.experts));
-            let (indices, weights) = reference::route(&logits, bias.as_deref(), router);
+            let scales = (tokens == 2).then(|| random.numbers(router.experts, 2.0));
+            let (indices, weights) = reference::route(&logits, bias.as_deref(), scales.as_deref(), router);
             on_each_cpu(|cpu, what| {
-                let routes = routed(cpu, &logits, bias.as_deref(), router);
+                let routes = routed_by(cpu, &logits, [bias.as_deref(), scales.as_deref()], router);
                 let (found, found_weights) = routes.choices();
                 assert_eq!(found, indices, "{name}, {tokens} tokens, {what}");
                 assert_near(found_weights, &weights, 1e-6, &format!("{name}, {tokens} tokens, {what}"));
@@ -79,10 +86,16 @@ fn mixed(cpu: &mut Cpu, case: &Case, inputs: &Inputs) -> Vec<f32> {
     let mut product = cpu.poisoned(tokens * chosen, 2 * width);
     let mut gated = cpu.poisoned(tokens * chosen, width);
     let layer = LayerInput::new(&x, &gate_up, first.as_ref());
-    ops::gated_expert_linear(cpu, &mut gated, &mut product, layer, Activation::Silu, &routes);
+    ops::gated_expert_linear(cpu, &mut gated, &mut product, layer, case.activation, &routes);
+    // The product by itself, and the activation after it.
+    let layer = LayerInput::new(&x, &gate_up, first.as_ref());
+    ops::expert_linear(cpu, &mut product, layer, ExpertRows::Tokens, &routes);
+    let mut apart = cpu.poisoned(tokens * chosen, width);
+    ops::activate_mul(cpu, &mut apart, &product, case.activation);
+    assert!(cpu.read(&apart) == cpu.read(&gated), "one by one");
     let mut rows = cpu.poisoned(tokens * chosen, hidden);
     let layer = LayerInput::new(&gated, &down, second.as_ref());
-    ops::expert_linear(cpu, &mut rows, layer, &routes);
+    ops::expert_linear(cpu, &mut rows, layer, ExpertRows::Slots, &routes);
     let shared = inputs.shared.as_ref().map(|shared| cpu.filled(shared, hidden));
     let gates = inputs.gates.as_ref().map(|gates| cpu.filled(gates, 1));
     let shared = shared.as_ref().map(|x| SharedExpert { x, gate: gates.as_ref() });
@@ -151,7 +164,7 @@ fn inputs_of(inputs: &Inputs) -> Inputs {
 
 /// The MLP of each token's only expert, by the ops of layers without experts, token by token.
 fn one_by_one(cpu: &mut Cpu, case: &Case, inputs: &Inputs) -> Vec<f32> {
-    let (experts, _) = reference::route(&inputs.logits, None, &case.router());
+    let (experts, _) = reference::route(&inputs.logits, None, None, &case.router());
     let rows = inputs.x.chunks_exact(case.hidden).zip(experts).flat_map(|(x, expert)| {
         let expert = expert as usize;
         let [first, second] = match &inputs.biases {
@@ -169,7 +182,7 @@ fn one_by_one(cpu: &mut Cpu, case: &Case, inputs: &Inputs) -> Vec<f32> {
             &mut gated,
             &mut product,
             LayerInput::new(&x, &gate_up, first.as_ref()),
-            Activation::Silu,
+            case.activation,
         );
         let down = cpu.matrix(&inputs.down[expert]).unwrap();
         ops::linear(cpu, &mut out, LayerInput::new(&gated, &down, second.as_ref()), 0..case.hidden);

@@ -172,6 +172,12 @@ namespace Nanovllm
         IQ4_NL = 16,
         /// <summary>A block type of GGUF.</summary>
         IQ4_XS = 17,
+        /// <summary>A block type of GGUF.</summary>
+        Q2_K = 18,
+        /// <summary>A block type of GGUF.</summary>
+        Q3_K = 19,
+        /// <summary>A block type of GGUF.</summary>
+        Mxfp4 = 20,
     }
 
     /// <summary>Where the bytes of a file are.</summary>

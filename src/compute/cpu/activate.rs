@@ -24,6 +24,7 @@ pub fn run(cpu: &Cpu, out: &mut Tensor, activated: Activated<Tensor>) {
     match activated.curve {
         Curve::Gate(Activation::Silu) => run_curve::<Silu>(cpu, out, activated),
         Curve::Gate(Activation::GeluTanh) => run_curve::<GeluTanh>(cpu, out, activated),
+        Curve::Gate(Activation::ClampedSwiglu) => unreachable!("the op refuses it"),
         Curve::ReluSquared => run_curve::<ReluSquared>(cpu, out, activated),
     }
 }

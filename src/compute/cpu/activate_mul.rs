@@ -11,12 +11,23 @@ use std::marker::PhantomData;
 pub fn reference(out: &mut [f32], gate_up: &[f32], width: usize, activation: Activation) {
     for (out, gate_up) in out.chunks_exact_mut(width).zip(gate_up.chunks_exact(2 * width)) {
         for (i, out) in out.iter_mut().enumerate() {
-            *out = (activated(f64::from(gate_up[i]), activation) * f64::from(gate_up[width + i])) as f32;
+            *out = gated(f64::from(gate_up[i]), f64::from(gate_up[width + i]), activation) as f32;
         }
     }
 }
 
-/// The activation of a gate.
+/// A gate and its up.
+fn gated(gate: f64, up: f64, activation: Activation) -> f64 {
+    match activation {
+        Activation::ClampedSwiglu => {
+            let gate = gate.min(LIMIT.into());
+            gate / (1.0 + (-f64::from(GAIN) * gate).exp()) * (up.clamp((-LIMIT).into(), LIMIT.into()) + 1.0)
+        }
+        _ => activated(gate, activation) * up,
+    }
+}
+
+/// The activation of a gate that leaves its up as it is.
 pub fn activated(v: f64, activation: Activation) -> f64 {
     match activation {
         Activation::Silu => v / (1.0 + (-v).exp()),
@@ -24,6 +35,7 @@ pub fn activated(v: f64, activation: Activation) -> f64 {
             let inner = (2.0 / std::f64::consts::PI).sqrt() * (v + 0.044715 * v * v * v);
             v / 2.0 * (1.0 + inner.tanh())
         }
+        Activation::ClampedSwiglu => unreachable!("it changes the up"),
     }
 }
 
@@ -31,6 +43,7 @@ pub fn run(cpu: &Cpu, out: &mut Tensor, gate_up: &Tensor, activation: Activation
     match activation {
         Activation::Silu => run_gate::<Silu>(cpu, out, gate_up),
         Activation::GeluTanh => run_gate::<GeluTanh>(cpu, out, gate_up),
+        Activation::ClampedSwiglu => run_gate::<ClampedSwiglu>(cpu, out, gate_up),
     }
 }
 
@@ -39,10 +52,11 @@ pub fn row(isa: Isa, out: &mut [f32], gate: &[f32], up: &[f32], activation: Acti
     match activation {
         Activation::Silu => dispatch(isa, Row { out, gate, up, activation: PhantomData::<Silu> }),
         Activation::GeluTanh => dispatch(isa, Row { out, gate, up, activation: PhantomData::<GeluTanh> }),
+        Activation::ClampedSwiglu => dispatch(isa, Row { out, gate, up, activation: PhantomData::<ClampedSwiglu> }),
     }
 }
 
-fn run_gate<A: Activate>(cpu: &Cpu, out: &mut Tensor, gate_up: &Tensor) {
+fn run_gate<A: Gated>(cpu: &Cpu, out: &mut Tensor, gate_up: &Tensor) {
     let (rows, width) = (out.rows(), out.cols());
     let gate_up = gate_up.values();
     let out = Disjoint::new(out.values_mut());
@@ -55,9 +69,43 @@ fn run_gate<A: Activate>(cpu: &Cpu, out: &mut Tensor, gate_up: &Tensor) {
     });
 }
 
+/// Where gates and ups of gpt-oss end.
+const LIMIT: f32 = 7.0;
+/// What its gates are multiplied with in the sigmoid.
+const GAIN: f32 = 1.702;
+
 /// An activation of vectors.
 pub trait Activate {
     fn activate<L: Lanes>(lanes: L, v: L::V) -> L::V;
+}
+
+/// What becomes of gates and their ups.
+pub trait Gated {
+    fn gated<L: Lanes>(lanes: L, gate: L::V, up: L::V) -> L::V;
+}
+
+impl<A: Activate> Gated for A {
+    #[inline(always)]
+    fn gated<L: Lanes>(lanes: L, gate: L::V, up: L::V) -> L::V {
+        lanes.mul(A::activate(lanes, gate), up)
+    }
+}
+
+struct ClampedSwiglu;
+
+impl Gated for ClampedSwiglu {
+    #[inline(always)]
+    fn gated<L: Lanes>(lanes: L, gate: L::V, up: L::V) -> L::V {
+        let limit = lanes.splat(LIMIT);
+        // What is not below a bound, a number that is none among them, stays.
+        let at_most = |v, bound| lanes.select_less(bound, v, bound, v);
+        let gate = at_most(gate, limit);
+        let least = lanes.splat(-LIMIT);
+        let up = at_most(up, limit);
+        let up = lanes.select_less(up, least, least, up);
+        let activated = sigmoid_times(lanes, gate, lanes.mul(gate, lanes.splat(-GAIN)));
+        lanes.mul(activated, lanes.add(up, lanes.splat(1.0)))
+    }
 }
 
 pub struct Silu;
@@ -94,7 +142,7 @@ struct Gate<'a, A> {
     activation: PhantomData<A>,
 }
 
-impl<A: Activate> Kernel for Gate<'_, A> {
+impl<A: Gated> Kernel for Gate<'_, A> {
     #[inline(always)]
     fn run<L: Lanes>(self, lanes: L) {
         for (out, gate_up) in self.out.chunks_exact_mut(self.width).zip(self.gate_up.chunks_exact(2 * self.width)) {
@@ -111,7 +159,7 @@ struct Row<'a, A> {
     activation: PhantomData<A>,
 }
 
-impl<A: Activate> Kernel for Row<'_, A> {
+impl<A: Gated> Kernel for Row<'_, A> {
     #[inline(always)]
     fn run<L: Lanes>(self, lanes: L) {
         let Row { out, gate, up, .. } = self;
@@ -121,16 +169,16 @@ impl<A: Activate> Kernel for Row<'_, A> {
         for i in (0..whole).step_by(L::N) {
             // SAFETY: `i + N` is at most `width`, the length of all three.
             unsafe {
-                let gate = A::activate(lanes, lanes.load(gate.as_ptr().add(i)));
-                lanes.store(out.as_mut_ptr().add(i), lanes.mul(gate, lanes.load(up.as_ptr().add(i))));
+                let (gate, up) = (lanes.load(gate.as_ptr().add(i)), lanes.load(up.as_ptr().add(i)));
+                lanes.store(out.as_mut_ptr().add(i), A::gated(lanes, gate, up));
             }
         }
         let rest = width - whole;
         // SAFETY: `whole + rest` is `width`, and `rest` less than N.
         unsafe {
-            let gate = A::activate(lanes, lanes.load_first(gate.as_ptr().add(whole), rest));
+            let gate = lanes.load_first(gate.as_ptr().add(whole), rest);
             let up = lanes.load_first(up.as_ptr().add(whole), rest);
-            lanes.store_first(out.as_mut_ptr().add(whole), lanes.mul(gate, up), rest);
+            lanes.store_first(out.as_mut_ptr().add(whole), A::gated(lanes, gate, up), rest);
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::disjoint::Disjoint;
 use super::experts::{Experts, Product, Routes};
 use super::{Cpu, Matrix, Tensor};
-use crate::{ExpertsShape, HostMatrix, LayerInput};
+use crate::{ExpertRows, ExpertsShape, HostMatrix, LayerInput};
 
 /// The specification: the row of each slot, whose expert is `experts[slot]`. `x` has a row per slot. Sums are in f64.
 pub fn reference(out: &mut [f32], x: &[f32], weight: &[Vec<HostMatrix>], bias: Option<&[f32]>, experts: &[u32]) {
@@ -16,10 +16,23 @@ pub fn reference(out: &mut [f32], x: &[f32], weight: &[Vec<HostMatrix>], bias: O
     }
 }
 
-pub fn run(cpu: &mut Cpu, out: &mut Tensor, layer: LayerInput<Tensor, Experts, Box<[f32]>>, routes: &Routes) {
+pub fn run(
+    cpu: &mut Cpu,
+    out: &mut Tensor,
+    layer: LayerInput<Tensor, Experts, Box<[f32]>>,
+    rows: ExpertRows,
+    routes: &Routes,
+) {
     let LayerInput { x, weight, bias, .. } = layer;
     let ExpertsShape { outputs, .. } = weight.shape();
     let out = Disjoint::new(out.values_mut());
-    let product = Product { out, x: x.values(), by_token: false, weight, bias: bias.map(|b| &b[..]), routes };
+    let product = Product {
+        out,
+        x: x.values(),
+        by_token: rows == ExpertRows::Tokens,
+        weight,
+        bias: bias.map(|b| &b[..]),
+        routes,
+    };
     product.run(cpu, &[0], outputs, &|_, _| ());
 }

@@ -68,8 +68,9 @@ pub use states::States;
 pub use team::{Member, Team};
 
 use super::{
-    Activated, Activation, AddNorm, AttentionSpec, Collectives, DeltaHeads, DeltaInputs, HeadGate, HostMatrix, KvPlace,
-    LayerInput, NextNorm, NormWeights, Ops, Part, QkNormRope, Router, ScanHeads, ScanInputs, SharedExpert, ShortConv,
+    Activated, Activation, AddNorm, AttentionSpec, Collectives, DeltaHeads, DeltaInputs, ExpertRows, HeadGate,
+    HostMatrix, KvPlace, LayerInput, NextNorm, NormWeights, Ops, Part, QkNormRope, Router, RouterVectors, ScanHeads,
+    ScanInputs, Scoring, SharedExpert, ShortConv,
 };
 use crate::batch::{Batch, BatchLimits, MAX_LOGPROBS};
 use base::TokenId;
@@ -284,14 +285,14 @@ impl Ops for Cpu {
 
     fn attention(
         &mut self,
-        spec: &AttentionSpec,
+        scoring: Scoring<Box<[f32]>>,
         out: &mut Tensor,
         qkv: &Tensor,
         cache: &KvCache,
         place: KvPlace,
         device_batch: &DeviceBatch,
     ) {
-        attention::run(self, spec, out, qkv, cache, place, device_batch);
+        attention::run(self, scoring, out, qkv, cache, place, device_batch);
     }
 
     fn activate(&mut self, out: &mut Tensor, activated: Activated<Tensor>) {
@@ -344,8 +345,8 @@ impl Ops for Cpu {
         gated_norm::run(self, x, gate);
     }
 
-    fn route(&mut self, routes: &mut Routes, logits: &mut Tensor, bias: Option<&Box<[f32]>>, router: &Router) {
-        route::run(self, routes, logits, bias.map(|b| &b[..]), router);
+    fn route(&mut self, routes: &mut Routes, logits: &mut Tensor, vectors: RouterVectors<Box<[f32]>>, router: &Router) {
+        route::run(self, routes, logits, vectors, router);
     }
 
     fn gated_expert_linear(
@@ -359,8 +360,14 @@ impl Ops for Cpu {
         gated_expert_linear::run(self, out, gate_up, layer, activation, routes);
     }
 
-    fn expert_linear(&mut self, out: &mut Tensor, layer: LayerInput<Tensor, Experts, Box<[f32]>>, routes: &Routes) {
-        expert_linear::run(self, out, layer, routes);
+    fn expert_linear(
+        &mut self,
+        out: &mut Tensor,
+        layer: LayerInput<Tensor, Experts, Box<[f32]>>,
+        rows: ExpertRows,
+        routes: &Routes,
+    ) {
+        expert_linear::run(self, out, layer, rows, routes);
     }
 
     fn combine(&mut self, out: &mut Tensor, x: &Tensor, shared: Option<SharedExpert<Tensor>>, routes: &Routes) {

@@ -8,10 +8,15 @@ use super::disjoint::Disjoint;
 use super::experts::Routes;
 use super::lanes::{Kernel, Lanes, dispatch, exp};
 use super::{Cpu, Tensor};
-use crate::{GROUPS_MAX, Groups, Router, Scores};
+use crate::{GROUPS_MAX, Groups, Router, RouterVectors, Scores};
 
 /// The specification: experts and weights of each token, the best first. `[tokens, chosen]`
-pub fn reference(logits: &[f32], bias: Option<&[f32]>, router: &Router) -> (Vec<u32>, Vec<f32>) {
+pub fn reference(
+    logits: &[f32],
+    bias: Option<&[f32]>,
+    scales: Option<&[f32]>,
+    router: &Router,
+) -> (Vec<u32>, Vec<f32>) {
     let Router { experts, chosen, scores, groups, norm, scale } = *router;
     let (mut indices, mut weights) = (Vec::new(), Vec::new());
     for logits in logits.chunks_exact(experts) {
@@ -43,12 +48,13 @@ pub fn reference(logits: &[f32], bias: Option<&[f32]>, router: &Router) -> (Vec<
         let sum: f64 = best.iter().map(|&e| scores[e]).sum();
         let divisor = norm.map_or(1.0, |eps| sum + f64::from(eps));
         indices.extend(best.iter().map(|&e| e as u32));
-        weights.extend(best.iter().map(|&e| (scores[e] / divisor * f64::from(scale)) as f32));
+        let factor = |e: usize| f64::from(scale) * scales.map_or(1.0, |scales| f64::from(scales[e]));
+        weights.extend(best.iter().map(|&e| (scores[e] / divisor * factor(e)) as f32));
     }
     (indices, weights)
 }
 
-pub fn run(cpu: &Cpu, routes: &mut Routes, logits: &mut Tensor, bias: Option<&[f32]>, router: &Router) {
+pub fn run(cpu: &Cpu, routes: &mut Routes, logits: &mut Tensor, vectors: RouterVectors<Box<[f32]>>, router: &Router) {
     let tokens = logits.rows();
     let Router { experts, chosen, .. } = *router;
     let (indices, weights) = routes.choices_mut(tokens);
@@ -61,14 +67,22 @@ pub fn run(cpu: &Cpu, routes: &mut Routes, logits: &mut Tensor, bias: Option<&[f
             let (row, indices, weights) = unsafe {
                 (logits.part(token * experts..(token + 1) * experts), indices.part(slots.clone()), weights.part(slots))
             };
-            choose(cpu, row, bias, router, indices, weights);
+            choose(cpu, row, vectors, router, indices, weights);
         }
     });
     routes.sort();
 }
 
 /// Chooses for one token, whose logits become scores.
-fn choose(cpu: &Cpu, row: &mut [f32], bias: Option<&[f32]>, router: &Router, indices: &mut [u32], weights: &mut [f32]) {
+fn choose(
+    cpu: &Cpu,
+    row: &mut [f32],
+    RouterVectors { bias, scales }: RouterVectors<Box<[f32]>>,
+    router: &Router,
+    indices: &mut [u32],
+    weights: &mut [f32],
+) {
+    let bias = bias.map(|bias| &bias[..]);
     let by_logits = router.chooses_by_logits(bias.is_some());
     if by_logits {
         best(|_| true, row, None, indices);
@@ -89,6 +103,9 @@ fn choose(cpu: &Cpu, row: &mut [f32], bias: Option<&[f32]>, router: &Router, ind
     }
     let divisor = router.norm.map_or(1.0, |eps| sum + eps);
     weights.iter_mut().for_each(|weight| *weight = *weight / divisor * router.scale);
+    if let Some(scales) = scales {
+        weights.iter_mut().zip(&*indices).for_each(|(weight, &expert)| *weight *= scales[expert as usize]);
+    }
 }
 
 /// The key of `value` at `index`. A NaN has a lower one than every number.

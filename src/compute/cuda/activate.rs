@@ -55,6 +55,7 @@ impl Kernels {
         let kernel = match curve {
             Curve::Gate(Activation::Silu) => &self.silu,
             Curve::Gate(Activation::GeluTanh) => &self.gelu_tanh,
+            Curve::Gate(Activation::ClampedSwiglu) => unreachable!("the op refuses it"),
             Curve::ReluSquared => &self.relu_squared,
         };
         kernel.launch(device.chaining, [out.rows(), out.cols().div_ceil(2048), 1], 256, 0, &params)

@@ -16,13 +16,18 @@ params! {
 pub struct Kernels {
     silu: Kernel,
     gelu_tanh: Kernel,
+    clamped_swiglu: Kernel,
 }
 
 impl Kernels {
     pub fn new(device: &Device) -> Result<Kernels> {
         let module = device.module("activate_mul")?;
         let kernel = |name: &str| Kernel::new(&module, &format!("{name}_{}", suffix(device.dtype)));
-        Ok(Kernels { silu: kernel("silu_mul")?, gelu_tanh: kernel("gelu_tanh_mul")? })
+        Ok(Kernels {
+            silu: kernel("silu_mul")?,
+            gelu_tanh: kernel("gelu_tanh_mul")?,
+            clamped_swiglu: kernel("clamped_swiglu")?,
+        })
     }
 
     pub fn run(&self, device: &Device, out: &mut Tensor, gate_up: &Tensor, activation: Activation) -> Result<()> {
@@ -34,6 +39,7 @@ impl Kernels {
         let kernel = match activation {
             Activation::Silu => &self.silu,
             Activation::GeluTanh => &self.gelu_tanh,
+            Activation::ClampedSwiglu => &self.clamped_swiglu,
         };
         kernel.launch(device.chaining, [out.rows(), width.div_ceil(2048), 1], 256, 0, &params)
     }

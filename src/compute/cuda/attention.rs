@@ -14,7 +14,7 @@ use super::params::params;
 use super::plan::{Costs, Cuts, Geometry};
 use super::rope_and_attention::{self, RopeAndAttention};
 use super::storage::Tensor;
-use crate::{AttentionSpec, KvFormat, KvShape, QkNormRope, Rounding};
+use crate::{AttentionSpec, KvFormat, KvShape, QkNormRope, Rounding, Scoring};
 use base::error::{Error, Result};
 
 params! {
@@ -45,6 +45,7 @@ params! {
         rope: Address,
         slots: Address,
         eps: f32,
+        sinks: Address,
     }
 
     AttentionPrefillParams in "attention_prefill.cu" {
@@ -62,6 +63,7 @@ params! {
         window: i32,
         scale_log2: f32,
         tanh_scale: f32,
+        sinks: Address,
     }
 }
 
@@ -197,6 +199,11 @@ pub fn geometry(device: &Device, shape: &KvShape, heads: Option<usize>) -> Resul
     };
     let sharing = heads.and_then(|heads| attention_shared::sharing(facts, shape, heads));
     Ok(Geometry { kv_heads: shape.kv_heads, tile_tokens, tile_queries: variant.tile_queries, ctas, cuts, sharing })
+}
+
+/// What kernels are given of sinks.
+pub fn sinks_of(scoring: Scoring<Vector>) -> Address {
+    scoring.sinks.map_or(0, |sinks| sinks.wide.address())
 }
 
 /// What a launch reads of heads, and where the results go.
@@ -338,12 +345,13 @@ impl Kernels {
     pub fn run(
         &self,
         device: &Device,
-        spec: &AttentionSpec,
+        scoring: Scoring<Vector>,
         heads: Heads,
         cache: CacheLayer,
         device_batch: &DeviceBatch,
     ) -> Result<()> {
-        let Heads { out, qkv, raw } = heads;
+        let (Heads { out, qkv, raw }, spec) = (heads, scoring.spec);
+        let sinks = sinks_of(scoring);
         let shape = cache.shape;
         let group = spec.heads / shape.kv_heads;
         assert!(group <= GROUP_MAX, "{group} query heads share a KV head, but the kernels know {GROUP_MAX}");
@@ -399,6 +407,7 @@ impl Kernels {
                 rope: rope.map_or(0, |rope| rope.table.wide.address()),
                 slots: at.slots,
                 eps: norm.map_or(0.0, |norm| norm.eps),
+                sinks,
             };
             let kernels = decode.shared_kernels.as_ref().filter(|_| shared.is_some()).unwrap_or(&decode.kernels);
             let raw_kernel = decode.raw_kernel.as_ref().filter(|_| raw.is_some());
@@ -423,6 +432,7 @@ impl Kernels {
                 group,
                 scale_log2,
                 tanh_scale,
+                sinks,
             };
             units.run(device, &input)?;
         }
@@ -441,6 +451,7 @@ impl Kernels {
                     window,
                     scale_log2,
                     tanh_scale,
+                    sinks,
                 };
                 hopper.run(device, qkv, cache, &tiles)?;
             }
@@ -463,6 +474,7 @@ impl Kernels {
                 window,
                 scale_log2,
                 tanh_scale,
+                sinks,
             };
             if is_invariant && has_decode_rows {
                 // As many as the batch has, so that a graph stays right when fewer of a later one only pad.

@@ -3,6 +3,7 @@
 //! Its bits are those of `attention_units.cu`, so that the number of rows may choose between them. What both of few rows know, and how many thread
 //! blocks take a (row, KV head), is in rope_and_attention.rs.
 
+use super::attention::sinks_of;
 use super::attention_units;
 use super::device::Device;
 use super::device_batch::DeviceBatch;
@@ -13,7 +14,7 @@ use super::matrix::Vector;
 use super::params::params;
 use super::rope_and_attention::{CLUSTERS, GROUP_MAX, cluster};
 use super::storage::Tensor;
-use crate::{AttentionSpec, HeadRows, KvShape, QkNormRope};
+use crate::{HeadRows, KvShape, QkNormRope, Scoring};
 use base::error::Result;
 
 params! {
@@ -34,6 +35,7 @@ params! {
         block_size_log2: i32,
         eps: f32,
         scale_log2: f32,
+        sinks: Address,
     }
 }
 
@@ -72,13 +74,13 @@ impl FewUnits {
     pub fn run(
         &self,
         device: &Device,
-        spec: &AttentionSpec,
+        scoring: Scoring<Vector>,
         heads: HeadRows<Tensor>,
         transform: &QkNormRope<Vector, Tensor>,
         cache: CacheLayer,
         device_batch: &DeviceBatch,
     ) -> Result<()> {
-        let HeadRows { qkv, out } = heads;
+        let (HeadRows { qkv, out }, spec) = (heads, scoring.spec);
         let KvShape { kv_heads, head_dim, block_size, .. } = cache.shape;
         let (group, pairs) = (spec.heads / kv_heads, qkv.rows() * kv_heads);
         let cluster = cluster(pairs, device.facts().processors).expect("a batch that is served");
@@ -101,6 +103,7 @@ impl FewUnits {
             block_size_log2: block_size.ilog2() as i32,
             eps: norm.map_or(0.0, |norm| norm.eps),
             scale_log2: spec.scale * std::f32::consts::LOG2_E,
+            sinks: sinks_of(scoring),
         };
         let (blocks, shared_bytes) = ([pairs * cluster, 1, 1], shared_bytes(group, head_dim, cluster));
         self.kernel.launch_clusters(device.chaining, blocks, cluster, 32 * WARPS, shared_bytes, &params)

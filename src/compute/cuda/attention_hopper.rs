@@ -29,6 +29,7 @@ params! {
         window: i32,
         scale_log2: f32,
         tanh_scale: f32,
+        sinks: Address,
     }
 }
 
@@ -59,6 +60,7 @@ pub struct Tiles {
     pub window: i32,
     pub scale_log2: f32,
     pub tanh_scale: f32,
+    pub sinks: Address,
 }
 
 /// Whether the device has the capability that the files for Hopper are compiled for, and they have kernels for such a cache.
@@ -138,6 +140,7 @@ impl AttentionHopper {
             window: tiles.window,
             scale_log2: tiles.scale_log2,
             tanh_scale: tiles.tanh_scale,
+            sinks: tiles.sinks,
         };
         let blocks = [self.processors.min(tiles.len * tiles.heads), 1, 1];
         let kernel = if device.rounding == Rounding::BatchInvariant { &self.in_units } else { &self.kernel };

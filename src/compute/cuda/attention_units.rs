@@ -31,6 +31,7 @@ params! {
         scale_log2: f32,
         tanh_scale: f32,
         capacity: i32,
+        sinks: Address,
     }
 }
 
@@ -80,6 +81,7 @@ pub struct UnitsInput {
     /// As the kernel takes them.
     pub scale_log2: f32,
     pub tanh_scale: f32,
+    pub sinks: Address,
 }
 
 /// The kernels for the heads of a cache.
@@ -141,6 +143,7 @@ impl AttentionUnits {
             scale_log2: input.scale_log2,
             tanh_scale: input.tanh_scale,
             capacity: capacity(self.shape.head_dim) as i32,
+            sinks: input.sinks,
         };
         let kernel = &self.kernels[usize::from(input.group > 8)];
         // All workers are launched, so that a graph stays right when a later plan uses more of them.

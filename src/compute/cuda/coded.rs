@@ -7,7 +7,7 @@
 use super::driver::Address;
 use super::params::params;
 use crate::HostMatrix;
-use formats::{Block, Codes, Coding, E2M1, IQ4, Scaled, ScaledRow, Scales, scale_and_min};
+use formats::{Block, Codes, Coding, E2M1, IQ4, Scaled, ScaledRow, Scales, from_e8m0, q3_scale, scale_and_min};
 use half::f16;
 
 params! {
@@ -96,21 +96,28 @@ impl Form {
             return None;
         }
         let form = |kind, header, header_bytes, zero| Form { kind, header, header_bytes, zero, table: [0; 16] };
-        let block = |block| match block {
-            Block::Q8_0 => form(Kind::EightBits, Header::Halves, 4, 128.0),
-            Block::Q4_0 => form(Kind::FourBits, Header::Halves, 4, 8.0),
-            Block::Q4_1 => form(Kind::FourBits, Header::HalvesMin, 8, 0.0),
-            Block::Q5_0 => form(Kind::FiveBits, Header::Halves, 4, 16.0),
-            Block::Q5_1 => form(Kind::FiveBits, Header::HalvesMin, 8, 0.0),
-            Block::Q4K => form(Kind::FourBits, Header::KBlocks, 8, 0.0),
-            Block::Q5K => form(Kind::FiveBits, Header::KBlocks, 8, 0.0),
-            Block::Q6K => form(Kind::SixBits, Header::Sixteenths, 8, 0.0),
-            Block::Iq4Nl => Form { table: IQ4_TABLE, ..form(Kind::TableBits, Header::Halves, 4, 128.0) },
-            Block::Iq4Xs => Form { table: IQ4_TABLE, ..form(Kind::TableBits, Header::Signed, 4, 128.0) },
+        let block = |block| {
+            Some(match block {
+                // No header has two minima for 32 numbers.
+                Block::Q2K => return None,
+                // Codes are 28 more, which makes their zero that of `Q6K`.
+                Block::Q3K => form(Kind::SixBits, Header::Sixteenths, 8, 0.0),
+                Block::Q8_0 => form(Kind::EightBits, Header::Halves, 4, 128.0),
+                Block::Q4_0 => form(Kind::FourBits, Header::Halves, 4, 8.0),
+                Block::Q4_1 => form(Kind::FourBits, Header::HalvesMin, 8, 0.0),
+                Block::Q5_0 => form(Kind::FiveBits, Header::Halves, 4, 16.0),
+                Block::Q5_1 => form(Kind::FiveBits, Header::HalvesMin, 8, 0.0),
+                Block::Q4K => form(Kind::FourBits, Header::KBlocks, 8, 0.0),
+                Block::Q5K => form(Kind::FiveBits, Header::KBlocks, 8, 0.0),
+                Block::Q6K => form(Kind::SixBits, Header::Sixteenths, 8, 0.0),
+                Block::Iq4Nl => Form { table: IQ4_TABLE, ..form(Kind::TableBits, Header::Halves, 4, 128.0) },
+                Block::Iq4Xs => Form { table: IQ4_TABLE, ..form(Kind::TableBits, Header::Signed, 4, 128.0) },
+                Block::Mxfp4 => Form { table: E2M1_TABLE, ..form(Kind::TableBits, Header::Floats, 8, 128.0) },
+            })
         };
         match coding {
             Coding::F32 | Coding::F16 | Coding::Bf16 => None,
-            Coding::Block(of) => Some(block(of)),
+            Coding::Block(of) => block(of),
             Coding::Scaled(scaled) => Form::of_scaled(scaled),
         }
     }
@@ -299,13 +306,24 @@ impl Form {
                                 let low = bytes[4 + j / 2] >> (j % 2 * 4) & 15;
                                 put(2 + in_unit, &[(low | (high as u8) << 4).wrapping_sub(32)]);
                             }
+                            Block::Q3K => {
+                                is_finite &= is_number(&bytes[108..]);
+                                put(0, &bytes[108..110]);
+                                let scale = |k| q3_scale(&bytes[96..108], k).wrapping_sub(32);
+                                put(4 + in_unit * 2, &[scale(2 * j), scale(2 * j + 1)]);
+                            }
+                            Block::Q2K => unreachable!("it has no form"),
+                            Block::Mxfp4 => {
+                                let scale = from_e8m0(bytes[0]) / 2.0;
+                                is_finite &= scale < GREATEST_SCALE;
+                                put(in_unit * 4, &scale.to_le_bytes());
+                            }
                         }
                     }
                     Coding::Scaled(scaled) => {
                         let group = group * HALF / scaled.group;
                         let scale = scaled.scales.read(row.scales, group);
-                        // Kernels multiply by 2^24.
-                        is_finite &= scale.abs() < 2.0f32.powi(96);
+                        is_finite &= scale.abs() < GREATEST_SCALE;
                         if self.header == Header::Floats {
                             let scale = if scaled.codes == Codes::E2m1 { scale / 2.0 } else { scale };
                             put(in_unit * 4, &scale.to_le_bytes());
@@ -329,6 +347,9 @@ fn interleaved(eight: [u8; 8]) -> u32 {
     let four = |first: usize| (0..4).fold(0, |word, i| word | nibble(first + 2 * i) << (4 * i));
     four(0) | four(1) << 16
 }
+
+/// Scales in f32 are below it: kernels multiply by 2^24.
+const GREATEST_SCALE: f32 = f32::from_bits((127 + 96) << 23);
 
 /// What [`IQ4`] has, and 128 more.
 const IQ4_TABLE: [u8; 16] = {
@@ -411,6 +432,15 @@ fn read_block(block: Block, bytes: &[u8], codes: &mut [u8]) {
     match block {
         Block::Q8_0 => codes.iter_mut().zip(&bytes[2..]).for_each(|(code, byte)| *code = byte ^ 0x80),
         Block::Q4_0 | Block::Iq4Nl => nibbles(&bytes[2..], codes),
+        Block::Q3K => {
+            for (n, code) in codes.iter_mut().enumerate() {
+                let (part, quarter, i) = (n / 128, n % 128 / 32, n % 32);
+                let two = bytes[32 + part * 32 + i] >> (quarter * 2) & 3;
+                *code = (two | (bytes[i] >> (n / 32) & 1) << 2) + 28;
+            }
+        }
+        Block::Q2K => unreachable!("it has no form"),
+        Block::Mxfp4 => nibbles(&bytes[1..], codes),
         Block::Q4_1 => nibbles(&bytes[4..], codes),
         Block::Q5_0 => {
             nibbles(&bytes[6..], codes);

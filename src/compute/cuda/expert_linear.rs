@@ -28,7 +28,7 @@ params! {
         out_stride: i32,
         x_stride: i32,
         slots_of_row: i32,
-        is_gelu_tanh: i32,
+        activation: i32,
     }
 
     ExpertCodedParams in "expert_linear_coded.cu" {
@@ -45,7 +45,7 @@ params! {
         out_stride: i32,
         x_stride: i32,
         slots_of_row: i32,
-        is_gelu_tanh: i32,
+        activation: i32,
     }
 }
 
@@ -189,7 +189,10 @@ impl Kernels {
             Results::Gated(_) => (&self.gated_few, rows / 2),
         };
         let params = ExpertLinearParams {
-            is_gelu_tanh: i32::from(results == Results::Gated(Activation::GeluTanh)),
+            activation: match results {
+                Results::Gated(activation) => number_of(activation),
+                Results::Sums => 0,
+            },
             ..params(out, layer, slots_of_row, routes)
         };
         let params = match layer.weight.weights(device.dtype) {
@@ -206,10 +209,19 @@ impl Kernels {
     }
 }
 
+/// `Activation` in `kernels/common/activation.cuh`.
+fn number_of(activation: Activation) -> i32 {
+    match activation {
+        Activation::Silu => 0,
+        Activation::GeluTanh => 1,
+        Activation::ClampedSwiglu => 2,
+    }
+}
+
 /// The same for weights in codes.
 fn of_codes(params: ExpertLinearParams, weight: CodedWeights) -> ExpertCodedParams {
     let ExpertLinearParams { out, x, bias, experts_of, order, tiles, tile_count, n, k, .. } = params;
-    let ExpertLinearParams { out_stride, x_stride, slots_of_row, is_gelu_tanh, .. } = params;
+    let ExpertLinearParams { out_stride, x_stride, slots_of_row, activation, .. } = params;
     ExpertCodedParams {
         out,
         x,
@@ -224,7 +236,7 @@ fn of_codes(params: ExpertLinearParams, weight: CodedWeights) -> ExpertCodedPara
         out_stride,
         x_stride,
         slots_of_row,
-        is_gelu_tanh,
+        activation,
     }
 }
 
@@ -250,6 +262,6 @@ fn params(
         out_stride: out.storage.stride() as i32,
         x_stride: x.storage.stride() as i32,
         slots_of_row: slots_of_row as i32,
-        is_gelu_tanh: 0,
+        activation: 0,
     }
 }

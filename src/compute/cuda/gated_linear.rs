@@ -26,7 +26,8 @@ pub fn run(
     activation: Activation,
 ) -> Result<bool> {
     let LayerInput { x, weight, bias, adapter } = layer;
-    if adapter.is_some() {
+    // Kernels that activate what they compute know no other activation, and no adapters.
+    if adapter.is_some() || activation == Activation::ClampedSwiglu {
         return Ok(false);
     }
     let params = LinearParams {

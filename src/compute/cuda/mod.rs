@@ -105,9 +105,9 @@ pub use storage::{Storage, Tensor};
 pub use team::Team;
 
 use super::{
-    Activated, Activation, AddNorm, AttentionSpec, Collectives, DeltaHeads, DeltaInputs, HeadGate, HeadRows, KvPlace,
-    LayerInput, NextNorm, NormWeights, Ops, Part, QkNormRope, Router, ScanHeads, ScanInputs, SharedExpert,
-    SharedPrefixes, ShortConv, unfused,
+    Activated, Activation, AddNorm, AttentionSpec, Collectives, DeltaHeads, DeltaInputs, ExpertRows, HeadGate,
+    HeadRows, KvPlace, LayerInput, NextNorm, NormWeights, Ops, Part, QkNormRope, Router, RouterVectors, ScanHeads,
+    ScanInputs, Scoring, SharedExpert, SharedPrefixes, ShortConv, unfused,
 };
 use base::error::{Error, Result};
 use cudarc::driver::sys;
@@ -318,7 +318,7 @@ impl Ops for Cuda {
 
     fn attention(
         &mut self,
-        spec: &AttentionSpec,
+        scoring: Scoring<Vector>,
         out: &mut Tensor,
         qkv: &Tensor,
         cache: &KvCache,
@@ -326,13 +326,13 @@ impl Ops for Cuda {
         device_batch: &DeviceBatch,
     ) {
         let (heads, at) = (attention::Heads { out, qkv, raw: None }, cache.blocks.layer(place));
-        let result = cache.attention[at.kind].run(&self.device, spec, heads, at, device_batch);
+        let result = cache.attention[at.kind].run(&self.device, scoring, heads, at, device_batch);
         self.remember(result);
     }
 
     fn rope_and_attention(
         &mut self,
-        spec: &AttentionSpec,
+        scoring: Scoring<Vector>,
         heads: HeadRows<Tensor>,
         transform: QkNormRope<Vector, Tensor>,
         cache: &mut KvCache,
@@ -344,16 +344,16 @@ impl Ops for Cuda {
         // Kernels that prepare heads themselves store keys and values.
         let has_keys = heads.qkv.cols() > heads.out.cols();
         match &attention.few {
-            Some(few) if has_keys && few.serves(&self.device, spec, &transform, &at, device_batch) => {
-                let result = few.run(&self.device, spec, heads, &transform, at, device_batch);
+            Some(few) if has_keys && few.serves(&self.device, scoring.spec, &transform, &at, device_batch) => {
+                let result = few.run(&self.device, scoring, heads, &transform, at, device_batch);
                 self.remember(result);
             }
-            _ if has_keys && attention.prepares(&self.device, spec, &transform, &at, device_batch) => {
+            _ if has_keys && attention.prepares(&self.device, scoring.spec, &transform, &at, device_batch) => {
                 let heads = attention::Heads { out: heads.out, qkv: heads.qkv, raw: Some(&transform) };
-                let result = attention.run(&self.device, spec, heads, at, device_batch);
+                let result = attention.run(&self.device, scoring, heads, at, device_batch);
                 self.remember(result);
             }
-            _ => unfused::rope_and_attention(self, spec, heads, transform, cache, place, device_batch),
+            _ => unfused::rope_and_attention(self, scoring, heads, transform, cache, place, device_batch),
         }
     }
 
@@ -430,8 +430,8 @@ impl Ops for Cuda {
         self.remember(result);
     }
 
-    fn route(&mut self, routes: &mut Routes, logits: &mut Tensor, bias: Option<&Vector>, router: &Router) {
-        let result = self.kernels.experts().route.run(&self.device, routes, logits, bias, router);
+    fn route(&mut self, routes: &mut Routes, logits: &mut Tensor, vectors: RouterVectors<Vector>, router: &Router) {
+        let result = self.kernels.experts().route.run(&self.device, routes, logits, vectors, router);
         self.remember(result);
     }
 
@@ -454,8 +454,18 @@ impl Ops for Cuda {
         }
     }
 
-    fn expert_linear(&mut self, out: &mut Tensor, layer: LayerInput<Tensor, Experts, Vector>, routes: &Routes) {
-        let result = self.kernels.experts().expert_linear.run(&self.device, out, layer, 1, routes);
+    fn expert_linear(
+        &mut self,
+        out: &mut Tensor,
+        layer: LayerInput<Tensor, Experts, Vector>,
+        rows: ExpertRows,
+        routes: &Routes,
+    ) {
+        let slots_of_row = match rows {
+            ExpertRows::Slots => 1,
+            ExpertRows::Tokens => routes.shape().chosen,
+        };
+        let result = self.kernels.experts().expert_linear.run(&self.device, out, layer, slots_of_row, routes);
         self.remember(result);
     }
 

@@ -5,6 +5,7 @@
 //! Serves heads of 64 and 128 numbers that turn whole, in halves, with keys and values in the type of the activations. A cluster of
 //! thread blocks takes a (row, KV head): as many as find a multiprocessor each, so that the weights of the next product find room beside them.
 
+use super::attention::sinks_of;
 use super::attention_few_units::{self, FewUnits};
 use super::attention_hopper::HEAD_DIMS;
 use super::device::Device;
@@ -17,6 +18,7 @@ use super::params::params;
 use super::storage::Tensor;
 use crate::{
     AttentionSpec, HeadRows, KvFormat, KvShape, NormExtent, NormOrder, Pairing, QkNormRope, RopeTable, Rounding,
+    Scoring,
 };
 use base::error::Result;
 
@@ -41,6 +43,7 @@ params! {
         stages: i32,
         eps: f32,
         scale_log2: f32,
+        sinks: Address,
     }
 }
 
@@ -147,16 +150,16 @@ impl RopeAndAttention {
     pub fn run(
         &self,
         device: &Device,
-        spec: &AttentionSpec,
+        scoring: Scoring<Vector>,
         heads: HeadRows<Tensor>,
         transform: &QkNormRope<Vector, Tensor>,
         cache: CacheLayer,
         device_batch: &DeviceBatch,
     ) -> Result<()> {
         if let Some(units) = self.units.as_ref().filter(|_| device.rounding == Rounding::BatchInvariant) {
-            return units.run(device, spec, heads, transform, cache, device_batch);
+            return units.run(device, scoring, heads, transform, cache, device_batch);
         }
-        let HeadRows { qkv, out } = heads;
+        let (HeadRows { qkv, out }, spec) = (heads, scoring.spec);
         let KvShape { kv_heads, head_dim, block_size, .. } = cache.shape;
         let (group, pairs) = (spec.heads / kv_heads, qkv.rows() * kv_heads);
         let cluster = cluster(pairs, device.facts().processors).expect("a batch that is served");
@@ -182,6 +185,7 @@ impl RopeAndAttention {
             stages: STAGES as i32,
             eps: norm.map_or(0.0, |norm| norm.eps),
             scale_log2: spec.scale * std::f32::consts::LOG2_E,
+            sinks: sinks_of(scoring),
         };
         let (blocks, shared_bytes) = ([pairs * cluster, 1, 1], shared_bytes(group, head_dim));
         self.kernel.launch_clusters(device.chaining, blocks, cluster, 32 * WARPS, shared_bytes, &params)

@@ -8,7 +8,7 @@ use super::kernels::{Kernel, suffix};
 use super::matrix::Vector;
 use super::params::params;
 use super::storage::Tensor;
-use crate::{EXPERTS_MAX, Groups, Router, Scores};
+use crate::{EXPERTS_MAX, Groups, Router, RouterVectors, Scores};
 use base::error::Result;
 
 params! {
@@ -28,6 +28,7 @@ params! {
         is_normed: i32,
         norm: f32,
         scale: f32,
+        scales: Address,
     }
 
     SortRoutesParams in "route.cu" {
@@ -59,7 +60,7 @@ impl Kernels {
         device: &Device,
         routes: &mut Routes,
         logits: &Tensor,
-        bias: Option<&Vector>,
+        RouterVectors { bias, scales }: RouterVectors<Vector>,
         router: &Router,
     ) -> Result<()> {
         let tokens = logits.rows();
@@ -81,6 +82,7 @@ impl Kernels {
             is_normed: i32::from(router.norm.is_some()),
             norm: router.norm.unwrap_or(0.0),
             scale: router.scale,
+            scales: scales.map_or(0, |scales| scales.wide.address()),
         };
         self.route.launch(device.chaining, [tokens, 1, 1], 32, 0, &params)?;
         if tokens == 0 || expert_linear::is_few(device, tokens) {

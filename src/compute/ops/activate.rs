@@ -2,7 +2,7 @@
 //!
 //! Nemotron-H's MLP has no gate, Falcon-H1's gate has a factor, and Gemma 4 gates what a table has for a token and a layer.
 
-use crate::{Activated, Backend, Part, Tensor};
+use crate::{Activated, Activation, Backend, Curve, Part, Tensor};
 
 /// | tensor | shape |
 /// |--------|-------|
@@ -12,8 +12,9 @@ use crate::{Activated, Backend, Part, Tensor};
 ///
 /// # Panics
 ///
-/// If the shapes disagree: only a wrong model can cause it, never a user's input.
+/// If the shapes disagree, or the curve is that of two numbers: only a wrong model can cause it, never a user's input.
 pub fn activate<B: Backend>(backend: &mut B, out: &mut Tensor<B::Storage>, activated: Activated<Tensor<B::Storage>>) {
+    assert_ne!(activated.curve, Curve::Gate(Activation::ClampedSwiglu));
     for Part { x, first } in [activated.of].into_iter().chain(activated.times) {
         assert!(x.rows() == out.rows() && first + out.cols() <= x.cols());
     }

@@ -3,36 +3,39 @@
 //! `out[t, h, ..] = sum_j softmax_j(cap(scale * q[t, h] . K[j, g])) V[j, g, ..]` over positions `j` of the same row, found
 //! through the block table of `place`, with `window_start(positions[t]) <= j <= positions[t]`; query head `h` reads key and value
 //! head `g = h / (heads / kv_heads)`. `cap(s) = softcap * tanh(s / softcap)`, or `s` without a softcap. [`AttentionSpec`]
-//! defines `heads`, `scale`, `window_start` and `softcap`.
+//! defines `heads`, `scale`, `window_start` and `softcap`. Where the layer has sinks, the sum below each softmax has one more term, `exp(sinks[h])`.
 
-use crate::{AttentionSpec, Backend, KvPlace, Tensor};
+use crate::{Backend, KvPlace, Scoring, Tensor};
 
 /// | tensor | shape |
 /// |--------|-------|
 /// | `out`  | `[tokens, spec.heads * head_dim]` |
 /// | `qkv`  | `[tokens, (spec.heads + 2 kv_heads) * head_dim]`, of which the queries are read; or `[tokens, spec.heads * head_dim]` |
+/// | `sinks`| `[spec.heads]` |
 /// | `cache`| one layer: `[block][kv_head][K or V][block_size][head_dim]` |
 ///
 /// # Panics
 ///
 /// If the shapes disagree, the window has no token, or the softcap is not above 0: only a wrong model can cause it, never a user's input.
-pub fn attention<B: Backend>(
+pub fn attention<'a, B: Backend>(
     backend: &mut B,
-    spec: &AttentionSpec,
+    scoring: impl Into<Scoring<'a, B::Vector>>,
     out: &mut Tensor<B::Storage>,
     qkv: &Tensor<B::Storage>,
     cache: &B::KvCache,
     place: impl Into<KvPlace>,
     device_batch: &B::DeviceBatch,
-) {
-    let place = place.into();
-    check::<B>(spec, out, qkv, cache, place, device_batch);
-    backend.attention(spec, out, qkv, cache, place, device_batch);
+) where
+    B::Vector: 'a,
+{
+    let (scoring, place) = (scoring.into(), place.into());
+    check::<B>(scoring, out, qkv, cache, place, device_batch);
+    backend.attention(scoring, out, qkv, cache, place, device_batch);
 }
 
 /// Asserts that the shapes agree.
 pub(super) fn check<B: Backend>(
-    spec: &AttentionSpec,
+    Scoring { spec, sinks }: Scoring<B::Vector>,
     out: &Tensor<B::Storage>,
     qkv: &Tensor<B::Storage>,
     cache: &B::KvCache,
@@ -44,6 +47,7 @@ pub(super) fn check<B: Backend>(
     let tokens = B::batch(device_batch).tokens();
     assert!(spec.heads.is_multiple_of(kv.kv_heads) && spec.window != Some(0));
     assert!(spec.softcap.is_none_or(|softcap| softcap > 0.0));
+    assert!(sinks.is_none_or(|sinks| B::vector_len(sinks) == spec.heads));
     let queries = spec.heads * kv.head_dim;
     assert!(qkv.rows() == tokens && [queries, queries + 2 * kv.kv_heads * kv.head_dim].contains(&qkv.cols()));
     assert_eq!((out.rows(), out.cols()), (tokens, queries));

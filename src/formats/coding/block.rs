@@ -4,6 +4,7 @@
 //! f32 before the last rounding, so that it does not matter whether a kernel fuses them.
 
 use super::float::from_f16;
+use super::scaled::{E2M1, from_e8m0};
 
 /// How a block of numbers is written. The names are those of ggml.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -31,6 +32,14 @@ pub enum Block {
     /// 256 numbers `d (s - 32) t[q]`, with a 6-bit scale `s` for each 32 of them: f16 `d`, 16 bits with the high two bits of each scale,
     /// 4 bytes with the low four, then 16 bytes for each 32 numbers as [`Block::Q4_0`].
     Iq4Xs,
+    /// 256 numbers `d s q - e m`, with a scale `s` and an `m` of four bits for each 16 of them: a byte for each 16 with `s` in its low bits, 64 bytes of
+    /// codes of two bits, f16 `d`, f16 `e`. Of each 32 bytes, bits `2 j` and `2 j + 1` are the `j`-th of four times 32 numbers.
+    Q2K,
+    /// 256 numbers `d (s - 32) (q - 4)`, with a [scale](q3_scale) `s` for each 16 of them: 32 bytes of third bits as [`Block::Q5K`] has fifth ones, 64 bytes
+    /// with the low two bits as [`Block::Q2K`], 12 bytes of scales, f16 `d`.
+    Q3K,
+    /// 32 numbers `d t[q]` with the table [`E2M1`]: an E8M0 byte `d`, codes as [`Block::Q4_0`].
+    Mxfp4,
 }
 
 /// What the codes of [`Block::Iq4Nl`] and [`Block::Iq4Xs`] stand for.
@@ -38,7 +47,7 @@ pub const IQ4: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 
 
 impl Block {
     /// All of them.
-    pub const ALL: [Block; 10] = [
+    pub const ALL: [Block; 13] = [
         Block::Q8_0,
         Block::Q4_0,
         Block::Q4_1,
@@ -49,13 +58,16 @@ impl Block {
         Block::Q6K,
         Block::Iq4Nl,
         Block::Iq4Xs,
+        Block::Q2K,
+        Block::Q3K,
+        Block::Mxfp4,
     ];
 
     /// Numbers in a block.
     pub const fn numbers(self) -> usize {
         match self {
-            Block::Q8_0 | Block::Q4_0 | Block::Q4_1 | Block::Q5_0 | Block::Q5_1 | Block::Iq4Nl => 32,
-            Block::Q4K | Block::Q5K | Block::Q6K | Block::Iq4Xs => 256,
+            Block::Q8_0 | Block::Q4_0 | Block::Q4_1 | Block::Q5_0 | Block::Q5_1 | Block::Iq4Nl | Block::Mxfp4 => 32,
+            Block::Q2K | Block::Q3K | Block::Q4K | Block::Q5K | Block::Q6K | Block::Iq4Xs => 256,
         }
     }
 
@@ -71,6 +83,9 @@ impl Block {
             Block::Q5K => 176,
             Block::Q6K => 210,
             Block::Iq4Xs => 136,
+            Block::Q2K => 84,
+            Block::Q3K => 110,
+            Block::Mxfp4 => 17,
         }
     }
 
@@ -87,6 +102,9 @@ impl Block {
             Block::Q6K => "Q6_K",
             Block::Iq4Nl => "IQ4_NL",
             Block::Iq4Xs => "IQ4_XS",
+            Block::Q2K => "Q2_K",
+            Block::Q3K => "Q3_K",
+            Block::Mxfp4 => "MXFP4",
         }
     }
 
@@ -112,6 +130,13 @@ impl Block {
                 Block::Q6K => q6_k(block, numbers),
                 Block::Iq4Nl => nibbles(&block[2..], numbers, |q| d * f32::from(IQ4[usize::from(q)])),
                 Block::Iq4Xs => iq4_xs(block, numbers),
+                Block::Q2K => q2_k(block, numbers),
+                Block::Q3K => q3_k(block, numbers),
+                Block::Mxfp4 => {
+                    let d = from_e8m0(block[0]);
+                    // Zero has no sign.
+                    nibbles(&block[1..], numbers, |q| d * (E2M1[usize::from(q)] + 0.0));
+                }
             }
         }
     }
@@ -125,6 +150,12 @@ pub fn scale_and_min(packed: &[u8], j: usize) -> (u8, u8) {
         let (low, scale_high, min_high) = (packed[j + 4], packed[j - 4] >> 6, packed[j] >> 6);
         (low & 15 | scale_high << 4, low >> 4 | min_high << 4)
     }
+}
+
+/// The scale of the `k`-th 16 numbers of a [`Block::Q3K`], of six bits, from the 12 bytes that hold all sixteen.
+pub fn q3_scale(packed: &[u8], k: usize) -> u8 {
+    let low = packed[k % 8] >> (k / 8 * 4) & 15;
+    low | (packed[8 + k % 4] >> (k / 4 * 2) & 3) << 4
 }
 
 fn half(block: &[u8], at: usize) -> f32 {
@@ -187,6 +218,31 @@ fn q6_k(block: &[u8], numbers: &mut [f32]) {
         for (number, (low, high)) in numbers.iter_mut().zip(low.iter().zip(high)) {
             let (four, two) = (low >> (quarter / 2 * 4) & 15, high >> (quarter * 2) & 3);
             *number = scale * (f32::from(four | two << 4) - 32.0);
+        }
+    }
+}
+
+fn q2_k(block: &[u8], numbers: &mut [f32]) {
+    let (d, e) = (half(block, 80), half(block, 82));
+    for (k, numbers) in numbers.chunks_exact_mut(16).enumerate() {
+        let (part, quarter, half) = (k / 8, k / 2 % 4, k % 2);
+        let codes = &block[16 + part * 32 + half * 16..][..16];
+        let (scale, min) = (d * f32::from(block[k] & 15), e * f32::from(block[k] >> 4));
+        for (number, code) in numbers.iter_mut().zip(codes) {
+            *number = scale * f32::from(code >> (quarter * 2) & 3) - min;
+        }
+    }
+}
+
+fn q3_k(block: &[u8], numbers: &mut [f32]) {
+    let d = half(block, 108);
+    for (k, numbers) in numbers.chunks_exact_mut(16).enumerate() {
+        let (part, quarter, half) = (k / 8, k / 2 % 4, k % 2);
+        let (low, high) = (&block[32 + part * 32 + half * 16..][..16], &block[half * 16..][..16]);
+        let scale = d * (f32::from(q3_scale(&block[96..108], k)) - 32.0);
+        for (number, (low, high)) in numbers.iter_mut().zip(low.iter().zip(high)) {
+            let code = low >> (quarter * 2) & 3 | (high >> (k / 2) & 1) << 2;
+            *number = scale * (f32::from(code) - 4.0);
         }
     }
 }

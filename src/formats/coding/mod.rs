@@ -7,8 +7,8 @@ mod block;
 mod float;
 mod scaled;
 
-pub use block::{Block, IQ4, scale_and_min};
-pub use scaled::{Codes, E2M1, Scaled, ScaledRow, Scales, from_e4m3};
+pub use block::{Block, IQ4, q3_scale, scale_and_min};
+pub use scaled::{Codes, E2M1, Scaled, ScaledRow, Scales, from_e4m3, from_e8m0};
 
 use super::DType;
 use std::fmt;

@@ -161,7 +161,7 @@ pub const fn from_e4m3(code: u8) -> f32 {
 }
 
 /// The number of an E8M0 code.
-const fn from_e8m0(code: u8) -> f32 {
+pub const fn from_e8m0(code: u8) -> f32 {
     match code {
         0 => f32::from_bits(1 << 22),
         255 => f32::NAN,

@@ -119,6 +119,7 @@ impl Naive<'_> {
         let activate = |v: f64| match activation {
             Activation::Silu => v / (1.0 + (-v).exp()),
             Activation::GeluTanh => v / 2.0 * (1.0 + (0.797_884_560_802_865_4 * (v + 0.044_715 * v.powi(3))).tanh()),
+            Activation::ClampedSwiglu => unreachable!("no case has it"),
         };
         let gated: Vec<f64> = gate.into_iter().zip(up).map(|(gate, up)| activate(gate) * up).collect();
         self.product(&format!("{layer}mlp.down_proj"), x.len(), &gated)
@@ -137,7 +138,7 @@ impl Naive<'_> {
                     Part::FeedForward(_) => &names.feed_forward_norms,
                 };
                 let read = self.norm(norms.before, &format!("{at}{}", parts.before), &x);
-                for Branch { part, scale } in branches {
+                for Branch { part, scale, .. } in branches {
                     let delta = match part {
                         Part::Mixer(mixer) => self.attention(&at, mixer.attention().unwrap(), &read),
                         Part::FeedForward(FeedForward::Dense(mlp)) => self.mlp(&at, mlp, &read),

@@ -146,5 +146,83 @@ pub fn configs() -> Vec<(&'static str, Value)> {
                 "torch_dtype": "bfloat16", "vocab_size": 100352
             }),
         ),
+        (
+            "gpt-oss-20b",
+            json!({
+                "architectures": ["GptOssForCausalLM"], "attention_bias": true, "attention_dropout": 0.0,
+                "eos_token_id": 200002, "experts_per_token": 4, "head_dim": 64, "hidden_act": "silu", "hidden_size": 2880,
+                "initial_context_length": 4096, "intermediate_size": 2880,
+                "layer_types": layers(&[("sliding_attention", 1), ("full_attention", 1)], 12),
+                "max_position_embeddings": 131072, "model_type": "gpt_oss", "num_attention_heads": 64,
+                "num_experts_per_tok": 4, "num_hidden_layers": 24, "num_key_value_heads": 8, "num_local_experts": 32,
+                "output_router_logits": false, "pad_token_id": 199999,
+                "quantization_config": {
+                    "modules_to_not_convert": [
+                        "model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"
+                    ],
+                    "quant_method": "mxfp4"
+                },
+                "rms_norm_eps": 1e-05,
+                "rope_scaling": {
+                    "beta_fast": 32.0, "beta_slow": 1.0, "factor": 32.0, "original_max_position_embeddings": 4096,
+                    "rope_type": "yarn", "truncate": false
+                },
+                "rope_theta": 150000, "router_aux_loss_coef": 0.9, "sliding_window": 128, "swiglu_limit": 7.0,
+                "tie_word_embeddings": false, "vocab_size": 201088
+            }),
+        ),
+        (
+            "gemma-4-26B-A4B",
+            json!({
+                "architectures": ["Gemma4ForCausalLM"], "attention_bias": false, "attention_k_eq_v": true,
+                "dtype": "bfloat16", "enable_moe_block": true, "final_logit_softcapping": 30.0, "global_head_dim": 512,
+                "head_dim": 256, "hidden_activation": "gelu_pytorch_tanh", "hidden_size": 2816,
+                "hidden_size_per_layer_input": 0, "intermediate_size": 2112,
+                "layer_types": layers(&[("sliding_attention", 5), ("full_attention", 1)], 5),
+                "max_position_embeddings": 262144, "model_type": "gemma4_text", "moe_intermediate_size": 704,
+                "num_attention_heads": 16, "num_experts": 128, "num_global_key_value_heads": 2, "num_hidden_layers": 30,
+                "num_key_value_heads": 8, "num_kv_shared_layers": 0, "rms_norm_eps": 1e-06,
+                "rope_parameters": {
+                    "full_attention": {"partial_rotary_factor": 0.25, "rope_theta": 1000000.0, "rope_type": "proportional"},
+                    "sliding_attention": {"rope_theta": 10000.0, "rope_type": "default"}
+                },
+                "sliding_window": 1024, "tie_word_embeddings": true, "top_k_experts": 8, "use_double_wide_mlp": false,
+                "vocab_size": 262144, "vocab_size_per_layer_input": 262144
+            }),
+        ),
+        (
+            "Qwen3-VL-30B-A3B",
+            json!({
+                "architectures": ["Qwen3VLMoeForConditionalGeneration"], "image_token_id": 151655,
+                "model_type": "qwen3_vl_moe",
+                "text_config": {
+                    "attention_bias": false, "attention_dropout": 0.0, "bos_token_id": 151643, "decoder_sparse_step": 1,
+                    "dtype": "bfloat16", "eos_token_id": 151645, "head_dim": 128, "hidden_act": "silu", "hidden_size": 2048,
+                    "intermediate_size": 6144, "max_position_embeddings": 262144, "mlp_only_layers": [],
+                    "model_type": "qwen3_vl_moe_text", "moe_intermediate_size": 768, "norm_topk_prob": true,
+                    "num_attention_heads": 32, "num_experts": 128, "num_experts_per_tok": 8, "num_hidden_layers": 48,
+                    "num_key_value_heads": 4, "rms_norm_eps": 1e-06,
+                    "rope_scaling": {"mrope_interleaved": true, "mrope_section": [24, 20, 20], "rope_type": "default"},
+                    "rope_theta": 5000000, "vocab_size": 151936
+                },
+                "tie_word_embeddings": false, "video_token_id": 151656,
+                "vision_config": {"deepstack_visual_indexes": [8, 16, 24], "depth": 27, "model_type": "qwen3_vl_moe"}
+            }),
+        ),
+        (
+            "Nemotron-3-Nano-30B-A3B",
+            json!({
+                "architectures": ["NemotronHForCausalLM"], "attention_bias": false, "chunk_size": 128, "conv_kernel": 4,
+                "expand": 2, "head_dim": 128, "hidden_size": 2688,
+                "hybrid_override_pattern": "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME", "intermediate_size": 1856,
+                "layer_norm_epsilon": 1e-05, "mamba_head_dim": 64, "mamba_hidden_act": "silu", "mamba_num_heads": 64,
+                "max_position_embeddings": 262144, "mlp_bias": false, "mlp_hidden_act": "relu2", "model_type": "nemotron_h",
+                "moe_intermediate_size": 1856, "moe_shared_expert_intermediate_size": 3712, "n_group": 1, "n_groups": 8,
+                "n_routed_experts": 128, "n_shared_experts": 1, "norm_topk_prob": true, "num_attention_heads": 32,
+                "num_experts_per_tok": 6, "num_hidden_layers": 52, "num_key_value_heads": 2, "routed_scaling_factor": 2.5,
+                "ssm_state_size": 128, "tie_word_embeddings": false, "topk_group": 1, "torch_dtype": "bfloat16",
+                "use_bias": false, "use_conv_bias": true, "vocab_size": 131072
+            }),
+        ),
     ]
 }

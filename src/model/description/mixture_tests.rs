@@ -1,7 +1,10 @@
 //! Families with experts.
 
 use super::family_tests::{changed, described, parse};
-use crate::spec::{Correction, Experts, FeedForward, LayerSpec, Router, Scores, SharedGate};
+use crate::spec::{
+    Activation, Bias, Correction, ExpertScales, Experts, FeedForward, LayerSpec, MlpForm, Part, Router, Scores,
+    SharedGate, Sinks, Sublayer,
+};
 use base::error::Error;
 use compute::Groups;
 use serde_json::json;
@@ -24,6 +27,7 @@ fn a_family_says_how_its_experts_are_chosen() {
     let sigmoid = Router { scores: Scores::Sigmoid, ..SOFTMAX };
     let cases = [
         ("Qwen3-30B-A3B", SOFTMAX, 768),
+        ("Qwen3-VL-30B-A3B", SOFTMAX, 768),
         ("Mixtral-8x7B", Router { experts: 8, chosen: 2, ..SOFTMAX }, 14336),
         ("OLMoE-1B-7B", Router { experts: 64, norm: None, ..SOFTMAX }, 1024),
         ("Qwen3.5-35B-A3B", Router { experts: 256, ..SOFTMAX }, 512),
@@ -32,6 +36,7 @@ fn a_family_says_how_its_experts_are_chosen() {
         ("LFM2-8B-A1B", Router { experts: 32, chosen: 4, norm: Some(1e-6), ..sigmoid }, 1792),
         ("ERNIE-4.5-21B-A3B", Router { experts: 64, chosen: 6, ..SOFTMAX }, 1536),
         ("granite-4.0-h-tiny", Router { experts: 64, chosen: 6, ..SOFTMAX }, 512),
+        ("gpt-oss-20b", Router { experts: 32, chosen: 4, ..SOFTMAX }, 2880),
     ];
     for (name, router, width) in cases {
         let spec = described(&changed(name, json!({})));
@@ -82,6 +87,62 @@ fn the_groups_of_glm_are_scored_by_two_experts() {
     assert_eq!(experts(&spec.layers[1]).router.groups, Some(Groups { count: 8, kept: 4, best: 2 }));
 }
 
+#[test]
+fn gpt_oss_has_sinks_and_windows_in_every_second_layer() {
+    let spec = described(&changed("gpt-oss-20b", json!({})));
+    assert_eq!(spec.windows().collect::<Vec<_>>(), [Some(128), None].repeat(12));
+    assert!(spec.attentions().all(|attention| {
+        (attention.sinks, attention.qkv_bias, attention.output_bias) == (Sinks::Stored, Bias::Added, Bias::Added)
+    }));
+    let of_layer = experts(&spec.layers[0]);
+    assert_eq!((of_layer.logits.bias, of_layer.expert.bias), (Bias::Added, Bias::Added));
+    assert_eq!(of_layer.expert.form, MlpForm::gated(Activation::ClampedSwiglu));
+    let absent = [
+        "layer_types",
+        "rope_scaling",
+        "rope_theta",
+        "attention_bias",
+        "head_dim",
+        "sliding_window",
+        "num_key_value_heads",
+    ];
+    let silent = changed("gpt-oss-20b", absent.into_iter().map(|field| (field, json!("(absent)"))).collect());
+    assert_eq!(described(&silent), spec);
+}
+
+#[test]
+fn the_experts_of_nemotron_have_no_gates_and_layers_of_their_own() {
+    let spec = described(&changed("Nemotron-3-Nano-30B-A3B", json!({})));
+    assert_eq!((sparse(&spec.layers).len(), spec.layers.len()), (23, 52));
+    let of_layer = experts(&spec.layers[1]);
+    assert_eq!(
+        of_layer.router,
+        Router { chosen: 6, scores: Scores::Sigmoid, norm: Some(1e-20), scale: 2.5, ..SOFTMAX }
+    );
+    assert_eq!((of_layer.expert.form, of_layer.expert.width), (MlpForm::ReluSquared, 1856));
+    assert_eq!(
+        of_layer.shared.as_ref().map(|shared| (shared.mlp.form, shared.mlp.width)),
+        Some((MlpForm::ReluSquared, 3712))
+    );
+}
+
+#[test]
+fn the_experts_of_gemma_4_are_beside_the_mlp() {
+    let spec = described(&changed("gemma-4-26B-A4B", json!({})));
+    for layer in &spec.layers {
+        let [_, Sublayer { norms, branches }] = layer.sublayers.as_slice() else { panic!("{layer:?}") };
+        assert!(norms.before.is_some() && norms.after.is_some());
+        let [dense, mixture] = branches.as_slice() else { panic!("{branches:?}") };
+        assert!(dense.norms.before.is_none() && dense.norms.after.is_some() && mixture.norms.before.is_some());
+        let Part::FeedForward(FeedForward::Experts(experts)) = &mixture.part else { panic!("{mixture:?}") };
+        assert_eq!((experts.router, experts.expert.width), (SOFTMAX, 704));
+        assert_eq!((experts.logits.norm, experts.logits.expert_scales), (Some(1e-6), ExpertScales::Stored));
+        assert_eq!(dense.part.feed_forward().map(FeedForward::width), Some(2112));
+    }
+    let without = json!({"enable_moe_block": false});
+    assert!(sparse(&described(&changed("gemma-4-26B-A4B", without)).layers).is_empty());
+}
+
 /// Each with the field that the message names.
 #[test]
 fn settings_of_experts_that_nobody_computes_are_refused_by_name() {
@@ -117,6 +178,21 @@ fn settings_of_experts_that_nobody_computes_are_refused_by_name() {
         ("ERNIE-4.5-21B-A3B", "moe_layer_end_index", json!(-2)),
         ("ERNIE-4.5-21B-A3B", "moe_layer_start_index", json!("one")),
         ("granite-4.0-h-tiny", "num_local_experts", json!(5)),
+        ("gemma-4-26B-A4B", "num_experts", json!("(absent)")),
+        ("gemma-4-26B-A4B", "top_k_experts", json!(64)),
+        ("gemma-4-26B-A4B", "moe_intermediate_size", json!("(absent)")),
+        ("gemma-4-26B-A4B", "enable_moe_block", json!("yes")),
+        ("Nemotron-3-Nano-30B-A3B", "moe_latent_size", json!(1024)),
+        ("Nemotron-3-Nano-30B-A3B", "n_routed_experts", json!("(absent)")),
+        ("Nemotron-3-Nano-30B-A3B", "moe_shared_expert_intermediate_size", json!("(absent)")),
+        ("gpt-oss-20b", "swiglu_limit", json!(10.0)),
+        ("gpt-oss-20b", "swiglu_alpha", json!(1.0)),
+        ("gpt-oss-20b", "num_local_experts", json!(3)),
+        ("gpt-oss-20b", "sliding_window", json!(0)),
+        ("gpt-oss-20b", "layer_types", json!(["full_attention"])),
+        ("gpt-oss-20b", "hidden_act", json!("gelu")),
+        ("gpt-oss-20b", "attention_bias", json!("yes")),
+        ("gpt-oss-20b", "quantization_config", json!({"quant_method": "mxfp8"})),
     ];
     for (name, field, value) in cases {
         let changes = match (field, name) {
@@ -142,6 +218,7 @@ fn a_mixture_under_the_class_of_a_dense_family_is_refused() {
         ("GLM-4.5-Air", "LlamaForCausalLM"),
         ("LFM2-8B-A1B", "Lfm2ForCausalLM"),
         ("ERNIE-4.5-21B-A3B", "Ernie4_5ForCausalLM"),
+        ("gpt-oss-20b", "LlamaForCausalLM"),
     ] {
         let refused = parse(&changed(name, json!({"architectures": [class], "model_type": "(absent)"})));
         assert!(matches!(refused, Err(Error::UnsupportedModel { .. })), "{name} as {class}: {refused:?}");

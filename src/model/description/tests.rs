@@ -251,7 +251,7 @@ fn a_message_names_the_setting_its_value_and_what_is_read() {
         ),
         (
             json!({"quantization_config": {"quant_method": "bitsandbytes", "bits": 4}}),
-            "config.json: quantization_config is bitsandbytes, which is not supported: it must be absent, or have quant_method compressed-tensors, fp8, awq, gptq or mxfp4",
+            "config.json: quantization_config is bitsandbytes, which is not supported: it must be absent, or have quant_method compressed-tensors, fp8, awq, gptq, mxfp4 or modelopt",
         ),
         (json!({"hidden_act": "gelu"}), "config.json: hidden_act is gelu, which is not supported: it must be silu"),
     ] {

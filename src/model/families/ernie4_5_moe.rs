@@ -5,7 +5,7 @@ use super::{Family, ernie4_5, glm4_moe};
 use crate::fields::Fields;
 use crate::mixture;
 use crate::names::{ExpertNames, LLAMA, Names};
-use crate::spec::{Bias, Correction, DecoderSpec, Experts, FeedForward, Mlp, Router, SharedExpert, SharedGate};
+use crate::spec::{Bias, Correction, DecoderSpec, Experts, FeedForward, Logits, Mlp, Router, SharedExpert, SharedGate};
 use crate::standard::Standard;
 use base::error::{Error, Result};
 use serde_json::{Value, json};
@@ -56,6 +56,7 @@ fn spec(fields: Fields) -> Result<DecoderSpec> {
     let experts = Experts {
         router,
         correction: Correction::Stored,
+        logits: Logits::PLAIN,
         // Alone of all, the experts that are chosen have no biases.
         expert: Mlp { width, ..standard.mlp(Bias::None) },
         shared: shared_experts(fields)?.map(of_shared),

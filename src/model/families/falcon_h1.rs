@@ -82,8 +82,8 @@ fn spec(fields: Fields) -> Result<DecoderSpec> {
         (Mixer::Recurrent(Recurrent::StateSpace(scan)), fields.factor("ssm_out_multiplier")?),
         (Mixer::Attention(attention), of_input * fields.factor("attention_out_multiplier")?),
     ];
-    let mixers = mixers.map(|(mixer, scale)| Branch { part: Part::Mixer(mixer), scale });
-    let feed_forward = Branch { part: Part::FeedForward(FeedForward::Dense(mlp)), scale: of_mlp };
+    let mixers = mixers.map(|(mixer, scale)| Branch::new(Part::Mixer(mixer), scale));
+    let feed_forward = Branch::new(Part::FeedForward(FeedForward::Dense(mlp)), of_mlp);
     let sublayers = vec![Sublayer { norms, branches: mixers.into() }, Sublayer { norms, branches: vec![feed_forward] }];
     let layers = vec![LayerSpec { sublayers, stream_scale: StreamScale::One }; standard.layers];
     let decoder = standard.decoder_of(layers);

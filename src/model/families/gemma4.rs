@@ -1,10 +1,11 @@
-//! Gemma 4, dense, and its small models E2B and E4B, whose layers get an input of their own and whose last layers read the keys and values of others: as Gemma 3, with norms whose weights are stored as they are, scores that are not scaled, values that are normalized without
+//! Gemma 4, dense or with experts beside the MLP, and its small models E2B and E4B, whose layers get an input of their own and whose last layers read the keys and values of others: as Gemma 3, with norms whose weights are stored as they are, scores that are not scaled, values that are normalized without
 //! weights, and a factor of the stream behind each layer. Layers without a window have heads of another size, other KV heads, and in larger models
 //! no projection to values of their own; the first pairs of their heads turn, and the others do not.
 
+mod experts;
 mod layers;
 
-use super::{Family, gemma2};
+use super::Family;
 use crate::fields::Fields;
 use crate::names::{LayerInputNames, Names, NormNames};
 use crate::spec::{
@@ -18,7 +19,7 @@ use layers::{count_above_zero, heads, kv_sources, windows};
 use serde_json::{Value, json};
 
 pub const FAMILY: Family = Family {
-    models: "Gemma 4 E2B, E4B and dense, its decoder alone",
+    models: "Gemma 4 E2B, E4B, 26B-A4B and dense, its decoder alone",
     classes: &["Gemma4ForCausalLM"],
     model_type: "gemma4_text",
     defaults: || {
@@ -28,7 +29,7 @@ pub const FAMILY: Family = Family {
         });
         with_defaults(of_class)
     },
-    ignores: &["num_experts", "hidden_act"],
+    ignores: &["hidden_act"],
     names: &NAMES,
     spec,
 };
@@ -51,7 +52,7 @@ pub const NAMES: Names = Names {
         norms: NormNames { before: "", after: "post_per_layer_input_norm" },
     },
     stream_scale: "layer_scalar",
-    ..gemma2::NAMES
+    ..experts::NAMES
 };
 
 /// Base of the rotary embedding of layers with a window.
@@ -87,6 +88,7 @@ fn spec(fields: Fields) -> Result<DecoderSpec> {
     let layer_inputs = layer_inputs(fields, &standard)?;
     let mlp = Mlp { form: MlpForm::gated(activation), ..standard.mlp(Bias::None) };
     let norms = SublayerNorms::around(standard.norm);
+    let experts = experts::experts(fields, &mlp, standard.norm.eps)?;
     let layer = |((window, [head_dim, kv_heads]), kv_source): ((Option<usize>, [usize; 2]), KvSource)| {
         let attention = standard.attention(head_dim);
         let is_full = window.is_none();
@@ -106,6 +108,9 @@ fn spec(fields: Fields) -> Result<DecoderSpec> {
         let is_wide = is_double && kv_source != KvSource::Own;
         let mlp = Mlp { width: if is_wide { 2 * mlp.width } else { mlp.width }, ..mlp.clone() };
         let mut layer = standard.layer(attention, mlp).with_norms(norms);
+        if let Some(experts) = &experts {
+            layer = experts::beside(layer, experts, standard.norm);
+        }
         if let Some(LayerInputs { width, .. }) = layer_inputs {
             let part = Part::FeedForward(FeedForward::LayerInput(LayerInput { width, activation }));
             layer.sublayers.push(Sublayer::new(SublayerNorms::after(standard.norm), part));
@@ -119,9 +124,8 @@ fn spec(fields: Fields) -> Result<DecoderSpec> {
     Ok(DecoderSpec { embedding_scale, layer_inputs, head: Head { softcap, ..decoder.head }, ..decoder })
 }
 
-/// Refuses what only some of these models have, and what has no effect without it is passed over.
+/// Refuses what only some of these models have.
 fn refuse_other_parts(fields: Fields) -> Result<()> {
-    fields.must_be("enable_moe_block", false)?;
     if let Some(other) = fields.text("use_bidirectional_attention")?.filter(|&which| which != "vision") {
         return Err(Error::UnsupportedModel {
             setting: "use_bidirectional_attention",
@@ -129,8 +133,6 @@ fn refuse_other_parts(fields: Fields) -> Result<()> {
             supported: "absent or vision: text is read from left to right",
         });
     }
-    // Of experts.
-    fields.pass_over(&["top_k_experts", "moe_intermediate_size"]);
     Ok(())
 }
 

@@ -6,8 +6,8 @@ use crate::fields::Fields;
 use crate::mixture;
 use crate::names::{ExpertNames, GateUpNames, LLAMA, MlpNames, Names};
 use crate::spec::{
-    Bias, Correction, DecoderSpec, Experts, FeedForward, Groups, Mlp, NormOrder, QkNorm, Router, Scores, SelfAttention,
-    SharedExpert, SharedGate,
+    Bias, Correction, DecoderSpec, Experts, FeedForward, Groups, Logits, Mlp, NormOrder, QkNorm, Router, Scores,
+    SelfAttention, SharedExpert, SharedGate,
 };
 use crate::standard::{Standard, partial_rope};
 use base::error::Result;
@@ -68,11 +68,17 @@ fn experts(fields: Fields, standard: &Standard) -> Result<Experts> {
     let mlp = |width| Mlp { width, ..standard.mlp(Bias::None) };
     let width = fields.count("moe_intermediate_size")?;
     let shared = SharedExpert { mlp: mlp(width * fields.count("n_shared_experts")?), gate: SharedGate::None };
-    Ok(Experts { router, correction: Correction::Stored, expert: mlp(width), shared: Some(shared) })
+    Ok(Experts {
+        router,
+        correction: Correction::Stored,
+        logits: Logits::PLAIN,
+        expert: mlp(width),
+        shared: Some(shared),
+    })
 }
 
 /// The groups that experts are chosen from: those with the greatest sums of two.
-fn groups(fields: Fields, router: &Router) -> Result<Option<Groups>> {
+pub fn groups(fields: Fields, router: &Router) -> Result<Option<Groups>> {
     let count = |name| match fields.get(name) {
         None => Ok(1),
         Some(_) => fields.count_up_to(name, GROUPS_MAX),

@@ -4,9 +4,9 @@
 use super::{Family, granite};
 use crate::fields::Fields;
 use crate::mixture;
-use crate::names::{ExpertNames, GateUpNames, LLAMA, MlpNames, Names, RateNames, ScanNames};
+use crate::names::{ExpertNames, GateUpNames, LLAMA, MlpNames, Names, RateNames, ScanNames, StackedMatrices};
 use crate::spec::{
-    Bias, Correction, DecoderSpec, Experts, FeedForward, GroupNorm, LayerSpec, Mixer, Mlp, Recurrent, Router,
+    Bias, Correction, DecoderSpec, Experts, FeedForward, GroupNorm, LayerSpec, Logits, Mixer, Mlp, Recurrent, Router,
     ScanScales, SharedExpert, SharedGate, StateSpace,
 };
 use crate::standard::{self, Standard};
@@ -33,9 +33,12 @@ const NAMES: Names = Names {
     mlp: SHARED_MLP,
     experts: ExpertNames {
         router: "block_sparse_moe.router.layer",
+        router_norm: "",
+        scales: "",
         correction: "",
         before: "",
         each: MlpNames::NONE,
+        matrices: StackedMatrices::Rows,
         stacked: MlpNames {
             gate_up: GateUpNames::Fused("block_sparse_moe.input_linear"),
             down: "block_sparse_moe.output_linear",
@@ -86,7 +89,13 @@ fn spec(fields: Fields) -> Result<DecoderSpec> {
         let router = Router { norm: Some(0.0), ..mixture::router(fields, &["num_local_experts"])? };
         let expert = Mlp { width: fields.count("intermediate_size")?, ..mlp.clone() };
         let shared = Some(SharedExpert { mlp, gate: SharedGate::None });
-        let experts = FeedForward::Experts(Experts { router, correction: Correction::None, expert, shared });
+        let experts = FeedForward::Experts(Experts {
+            router,
+            correction: Correction::None,
+            logits: Logits::PLAIN,
+            expert,
+            shared,
+        });
         let layers = decoder.layers.into_iter();
         decoder.layers = layers.map(|layer| layer.with_feed_forward(experts.clone())).collect();
     }

@@ -53,6 +53,7 @@ pub const NAMES: Names = Names {
         gate: "",
         query_norm: "self_attn.q_layernorm",
         key_norm: "self_attn.k_layernorm",
+        sinks: "",
     },
     short_conv: ConvNames { input: "conv.in_proj", conv: "conv.conv", output: "conv.out_proj" },
     feed_forward_norms: NormNames { before: "ffn_norm", after: "" },

@@ -3,8 +3,8 @@
 use super::{Family, lfm2};
 use crate::fields::Fields;
 use crate::mixture;
-use crate::names::{ExpertNames, GateUpNames, MlpNames, Names};
-use crate::spec::{Bias, Correction, DecoderSpec, Experts, FeedForward, Mlp, Router, Scores};
+use crate::names::{ExpertNames, GateUpNames, MlpNames, Names, StackedMatrices};
+use crate::spec::{Bias, Correction, DecoderSpec, Experts, FeedForward, Logits, Mlp, Router, Scores};
 use base::error::Result;
 use serde_json::json;
 
@@ -28,9 +28,12 @@ pub const FAMILY: Family = Family {
 const NAMES: Names = Names {
     experts: ExpertNames {
         router: "feed_forward.gate",
+        router_norm: "",
+        scales: "",
         correction: "feed_forward.expert_bias",
         before: "feed_forward.experts.",
         each: MlpNames { gate_up: GateUpNames::Separate { gate: "w1", up: "w3" }, down: "w2" },
+        matrices: StackedMatrices::Rows,
         stacked: MlpNames {
             gate_up: GateUpNames::Fused("feed_forward.experts.gate_up_proj"),
             down: "feed_forward.experts.down_proj",
@@ -60,7 +63,7 @@ fn spec(fields: Fields) -> Result<DecoderSpec> {
         _ => Correction::None,
     };
     let expert = Mlp { width: fields.count("moe_intermediate_size")?, ..mlp };
-    let experts = FeedForward::Experts(Experts { router, correction, expert, shared: None });
+    let experts = FeedForward::Experts(Experts { router, correction, logits: Logits::PLAIN, expert, shared: None });
     let dense = mixture::first_dense_layers(fields, "num_dense_layers", 2, standard.layers)?;
     let sparse: Vec<bool> = (0..standard.layers).map(|layer| layer >= dense).collect();
     let layers = mixture::with_experts(layers, &sparse, &experts);

@@ -12,6 +12,7 @@ pub(crate) mod gemma3;
 pub(crate) mod gemma4;
 pub(crate) mod glm4;
 pub(crate) mod glm4_moe;
+pub(crate) mod gpt_oss;
 pub(crate) mod granite;
 pub(crate) mod granite_hybrid;
 pub(crate) mod hunyuan;
@@ -74,4 +75,5 @@ pub const FAMILIES: &[&Family] = &[
     &glm4_moe::FAMILY,
     &lfm2_moe::FAMILY,
     &ernie4_5_moe::FAMILY,
+    &gpt_oss::FAMILY,
 ];

@@ -1,8 +1,9 @@
-//! Nemotron-H and Nemotron Nano 2: layers of one sublayer each, which is Mamba-2, attention without a rotary embedding, or an MLP without a gate. Models of
-//! this class with experts are not read.
+//! Nemotron-H, Nemotron Nano 2 and Nemotron 3 Nano: layers of one sublayer each, which is Mamba-2, attention without a rotary embedding, an MLP without a gate, or a
+//! mixture of such MLPs.
 //!
 //! Steps of the scan have no bounds, as in single steps of transformers; in a prompt, transformers takes at least `time_step_min`.
 
+mod experts;
 mod kinds;
 
 use super::Family;
@@ -21,7 +22,7 @@ use kinds::Kind;
 use serde_json::json;
 
 pub const FAMILY: Family = Family {
-    models: "Nemotron-H, Nemotron Nano 2, dense",
+    models: "Nemotron-H, Nemotron Nano 2, Nemotron 3 Nano",
     classes: &["NemotronHForCausalLM"],
     model_type: "nemotron_h",
     defaults: || {
@@ -36,18 +37,8 @@ pub const FAMILY: Family = Family {
     spec,
 };
 
-/// Fields of experts and of predictors of further tokens, how weights were made, how sums are cut, and an epsilon that the class does not read.
+/// Fields of predictors of further tokens, in which order experts are computed, how weights were made, how sums are cut, and an epsilon that the class does not read.
 const IGNORES: &[&str] = &[
-    "n_routed_experts",
-    "n_shared_experts",
-    "n_group",
-    "topk_group",
-    "num_experts_per_tok",
-    "norm_topk_prob",
-    "routed_scaling_factor",
-    "moe_intermediate_size",
-    "moe_latent_size",
-    "moe_shared_expert_intermediate_size",
     "moe_shared_expert_overlap",
     "mtp_layers_block_type",
     "mtp_hybrid_override_pattern",
@@ -89,6 +80,7 @@ const NAMES: Names = Names {
     },
     feed_forward_norms: NORM,
     mlp: MlpNames { gate_up: GateUpNames::Separate { gate: "", up: "mixer.up_proj" }, down: "mixer.down_proj" },
+    experts: experts::NAMES,
     final_norm: "norm_f",
     ..LLAMA
 };
@@ -105,11 +97,13 @@ fn spec(fields: Fields) -> Result<DecoderSpec> {
     let scan = state_space(fields, &standard)?;
     let mlp = Mlp { form: MlpForm::ReluSquared, ..standard.mlp(fields.bias("mlp_bias")?) };
     let norms = SublayerNorms::before(standard.norm);
+    let experts = experts::read(fields, &kinds, &mlp)?;
     let layer = |kind| {
         let part = match kind {
             Kind::Scan => Part::Mixer(Mixer::Recurrent(Recurrent::StateSpace(scan.clone()))),
             Kind::Attention => Part::Mixer(Mixer::Attention(attention.clone())),
             Kind::Mlp => Part::FeedForward(FeedForward::Dense(mlp.clone())),
+            Kind::Experts => Part::FeedForward(FeedForward::Experts(experts.clone().expect("read for such layers"))),
         };
         LayerSpec { sublayers: vec![Sublayer::new(norms, part)], stream_scale: StreamScale::One }
     };

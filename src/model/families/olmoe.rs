@@ -5,7 +5,7 @@ use super::Family;
 use crate::fields::Fields;
 use crate::mixture;
 use crate::names;
-use crate::spec::{Bias, Correction, DecoderSpec, Experts, FeedForward, QkNorm, SelfAttention};
+use crate::spec::{Bias, Correction, DecoderSpec, Experts, FeedForward, Logits, QkNorm, SelfAttention};
 use crate::standard::Standard;
 use base::error::Result;
 use serde_json::json;
@@ -31,7 +31,8 @@ fn spec(fields: Fields) -> Result<DecoderSpec> {
     };
     let router = mixture::router_by_flag(fields, &mixture::COUNTS)?;
     let expert = standard.mlp(Bias::None);
-    let experts = Experts { router, correction: Correction::None, expert: expert.clone(), shared: None };
+    let experts =
+        Experts { router, correction: Correction::None, logits: Logits::PLAIN, expert: expert.clone(), shared: None };
     let layer = standard.layer(attention, expert).with_feed_forward(FeedForward::Experts(experts));
     let layers = vec![layer; standard.layers];
     Ok(standard.decoder_of(layers))

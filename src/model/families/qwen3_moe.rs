@@ -3,8 +3,8 @@
 use super::{Family, qwen3};
 use crate::fields::Fields;
 use crate::mixture;
-use crate::names;
-use crate::spec::{Bias, Correction, DecoderSpec, Experts, FeedForward, Mlp};
+use crate::names::{ExpertNames, LLAMA, Names, StackedMatrices};
+use crate::spec::{Bias, Correction, DecoderSpec, Experts, FeedForward, Logits, Mlp, Router};
 use crate::standard::Standard;
 use base::error::Result;
 use serde_json::json;
@@ -16,16 +16,39 @@ pub const FAMILY: Family = Family {
     defaults: || json!({"num_key_value_heads": 4}),
     // The window counts only with use_sliding_window, which is refused.
     ignores: &["sliding_window"],
-    names: &names::LLAMA,
+    names: &LLAMA,
     spec,
 };
 
+/// The decoder of Qwen3-VL with experts, whose weights are always divided by their sum, and whose matrices have outputs in columns.
+pub const VISION: Family = Family {
+    models: "Qwen3-VL with experts, its decoder alone",
+    classes: &["Qwen3VLMoeTextModel"],
+    model_type: "qwen3_vl_moe_text",
+    defaults: || json!({"num_key_value_heads": 16, "rope_theta": 500000.0}),
+    ignores: &["sliding_window", "norm_topk_prob"],
+    names: &VISION_NAMES,
+    spec: |fields| spec_of(fields, Router { norm: Some(0.0), ..mixture::router(fields, &mixture::COUNTS)? }),
+};
+
+const VISION_NAMES: Names =
+    Names { experts: ExpertNames { matrices: StackedMatrices::Columns, before: "", ..LLAMA.experts }, ..LLAMA };
+
 fn spec(fields: Fields) -> Result<DecoderSpec> {
+    spec_of(fields, mixture::router_by_flag(fields, &mixture::COUNTS)?)
+}
+
+fn spec_of(fields: Fields, router: Router) -> Result<DecoderSpec> {
     let standard = Standard::read(fields)?;
     let mlp = standard.mlp(Bias::None);
     let expert = Mlp { width: fields.count("moe_intermediate_size")?, ..mlp.clone() };
-    let router = mixture::router_by_flag(fields, &mixture::COUNTS)?;
-    let experts = FeedForward::Experts(Experts { router, correction: Correction::None, expert, shared: None });
+    let experts = FeedForward::Experts(Experts {
+        router,
+        correction: Correction::None,
+        logits: Logits::PLAIN,
+        expert,
+        shared: None,
+    });
     let layer = standard.layer(qwen3::attention(fields, &standard, standard.shared_width())?, mlp);
     let sparse = mixture::sparse_layers(fields, standard.layers)?;
     let layers = mixture::with_experts(vec![layer; standard.layers], &sparse, &experts);

@@ -4,26 +4,38 @@
 
 use super::mlp::{Mlp, MlpScratch, back_projection, projections_into};
 use crate::linear::{Inputs, Linear, Projection};
-use crate::names::{ExpertNames, MlpNames};
+use crate::names::{ExpertNames, GateUpNames, MlpNames};
+use crate::norm::Norm;
 use crate::shard::{Back, Sharding};
-use crate::spec::{self, Correction, DecoderSpec, FeedForward, MlpForm, SharedGate};
+use crate::spec::{self, Bias, Correction, DecoderSpec, ExpertScales, FeedForward, MlpForm, SharedGate};
 use crate::weights::Weights;
 use base::error::Result;
 use compute::ops;
-use compute::{Activation, Backend, HostMatrix, LayerInput, Part, Router, SharedExpert, Tensor};
+use compute::{
+    Activated, Backend, Curve, ExpertRows, HostMatrix, HostVector, LayerInput, Part, Router, RouterVectors,
+    SharedExpert, Tensor,
+};
 use std::ops::Range;
 
 /// The mixture of one layer.
 pub struct Experts<B: Backend> {
     kind: Kind,
     router: Linear<B>,
+    /// Of what the router reads, if that is the stream.
+    router_norm: Option<Norm<B>>,
     /// What is added to scores where experts are chosen. `[experts]`
     correction: Option<B::Vector>,
-    /// Of each expert: `[2 * width, hidden]`
+    /// Factors of weights. `[experts]`
+    scales: Option<B::Vector>,
+    /// Into the MLP of each expert: gates, if it has any, and ups. `[projections * width, hidden]`
     gate_up: B::Experts,
-    activation: Activation,
+    /// `[experts, projections * width]`
+    gate_up_bias: Option<B::Vector>,
+    form: MlpForm,
     /// Of each expert: `[hidden, width]`
     down: B::Experts,
+    /// `[experts, hidden]`
+    down_bias: Option<B::Vector>,
     shared: Option<Shared<B>>,
 }
 
@@ -39,7 +51,10 @@ struct Kind {
     router: Router,
     /// Of an expert on all ranks.
     width: usize,
+    /// Into each of them.
+    projections: usize,
     has_shared: bool,
+    has_norm: bool,
 }
 
 /// What a mixture writes on its way, shared by all layers of one kind. One per kind, in the order in which layers first have them.
@@ -48,9 +63,11 @@ pub struct ExpertsScratch<B: Backend>(Vec<KindScratch<B>>);
 struct KindScratch<B: Backend> {
     kind: Kind,
     routes: B::Routes,
+    /// What a router reads that has a norm of its own. `[tokens, hidden]`
+    normed: Option<Tensor<B::Storage>>,
     /// `[tokens, experts]`
     logits: Tensor<B::Storage>,
-    /// For the product that is gated, where the device stores it. `[slots, 2 * width]`
+    /// For the product that is gated, where the device stores it. `[slots, projections * width]`
     gate_up: Tensor<B::Storage>,
     /// `[slots, width]`
     gated: Tensor<B::Storage>,
@@ -70,7 +87,9 @@ struct KindScratch<B: Backend> {
 
 impl Kind {
     fn of(spec: &spec::Experts) -> Kind {
-        Kind { router: spec.router, width: spec.expert.width, has_shared: spec.shared.is_some() }
+        let (has_shared, has_norm) = (spec.shared.is_some(), spec.logits.norm.is_some());
+        let spec::Mlp { width, form, .. } = spec.expert;
+        Kind { router: spec.router, width, projections: form.projections(), has_shared, has_norm }
     }
 }
 
@@ -84,7 +103,8 @@ impl<B: Backend> ExpertsScratch<B> {
             }
         }
         let columns = sharding.back(0, 0..0).outputs.len();
-        let scratch = kinds.into_iter().map(|kind| KindScratch::new(backend, kind, sharding, [tokens, columns]));
+        let scratch =
+            kinds.into_iter().map(|kind| KindScratch::new(backend, kind, sharding, [tokens, columns, spec.hidden]));
         scratch.collect::<Result<_>>().map(ExpertsScratch)
     }
 
@@ -99,15 +119,21 @@ impl<B: Backend> ExpertsScratch<B> {
 }
 
 impl<B: Backend> KindScratch<B> {
-    fn new(backend: &B, kind: Kind, sharding: &Sharding, [tokens, columns]: [usize; 2]) -> Result<KindScratch<B>> {
-        let Kind { router, width, has_shared } = kind;
+    fn new(
+        backend: &B,
+        kind: Kind,
+        sharding: &Sharding,
+        [tokens, columns, hidden]: [usize; 3],
+    ) -> Result<KindScratch<B>> {
+        let Kind { router, width, projections, has_shared, has_norm } = kind;
         let (own, slots) = (sharding.own_width(width).len(), tokens * router.chosen);
         let shared = |cols| has_shared.then(|| backend.tensor(tokens, cols)).transpose();
         Ok(KindScratch {
             kind,
             routes: backend.routes(&router, tokens)?,
+            normed: has_norm.then(|| backend.tensor(tokens, hidden)).transpose()?,
             logits: backend.tensor(tokens, router.experts)?,
-            gate_up: backend.tensor(slots, 2 * own)?,
+            gate_up: backend.tensor(slots, projections * own)?,
             gated: backend.tensor(slots, own)?,
             all_gated: sharding.gathers().then(|| backend.tensor(slots, width)).transpose()?,
             shares: sharding.width(width),
@@ -122,7 +148,8 @@ impl<B: Backend> KindScratch<B> {
         let slots = tokens * self.kind.router.chosen;
         let of_slots = [&mut self.gate_up, &mut self.gated, &mut self.rows].into_iter().chain(&mut self.all_gated);
         of_slots.for_each(|tensor| tensor.set_rows(slots));
-        let of_tokens = [&mut self.logits, &mut self.sum].into_iter().chain(&mut self.shared).chain(&mut self.gates);
+        let optional = self.normed.iter_mut().chain(&mut self.shared).chain(&mut self.gates);
+        let of_tokens = [&mut self.logits, &mut self.sum].into_iter().chain(optional);
         of_tokens.for_each(|tensor| tensor.set_rows(tokens));
     }
 }
@@ -138,15 +165,25 @@ impl<B: Backend> Experts<B> {
         hidden: usize,
     ) -> Result<Experts<B>> {
         let (names, spec::Experts { router, expert, .. }) = (weights.names(), spec);
-        let MlpForm::Gated { activation, .. } = expert.form else { unreachable!("checked with the spec") };
         let parts = &names.experts;
         let (experts, width) = (router.experts, expert.width);
         let own = sharding.own_width(width);
-        let Back { inputs, outputs, .. } = sharding.back(width, own.clone());
-        let gate_up = |mlp: &MlpNames| projections_into(mlp, expert.form, width, &own);
-        let gate_up = matrices(weights, layer, experts, Inputs::all(hidden), gate_up)?;
-        let down = |mlp: &MlpNames| vec![back_projection(mlp, hidden, &outputs)];
-        let down = matrices(weights, layer, experts, Inputs { all: width, own: inputs }, down)?;
+        let Back { inputs, outputs, adds_bias } = sharding.back(width, own.clone());
+        let into = |mlp: &MlpNames| projections_into(mlp, expert.form, width, &own);
+        let mut gate_up = matrices(weights, layer, experts, Inputs::all(hidden), into)?;
+        if let GateUpNames::Alternating(_) = parts.stacked.gate_up {
+            gate_up = gate_up.iter().map(|parts| parts.iter().flat_map(HostMatrix::by_turns).collect()).collect();
+        }
+        let back = |mlp: &MlpNames| vec![back_projection(mlp, hidden, &outputs)];
+        let down = matrices(weights, layer, experts, Inputs { all: width, own: inputs }, back)?;
+        let [gate_up_bias, down_bias] = match expert.bias {
+            Bias::None => [None, None],
+            Bias::Added => {
+                let gate_up = biases(weights, layer, experts, into(&parts.stacked))?;
+                let down = biases(weights, layer, experts, back(&parts.stacked))?;
+                [Some(backend.table(&gate_up)?), adds_bias.then(|| backend.table(&down)).transpose()?]
+            }
+        };
         let correction = match spec.correction {
             Correction::None => None,
             Correction::Stored => {
@@ -156,43 +193,76 @@ impl<B: Backend> Experts<B> {
                 Some(backend.table(&correction)?)
             }
         };
-        let small = |weights: &mut Weights, part, outputs| {
-            Linear::load_unquantized(backend, weights, &names.in_layer(layer, part), [outputs, hidden])
+        let scales = match spec.logits.expert_scales {
+            ExpertScales::None => None,
+            ExpertScales::Stored => {
+                Some(backend.vector(&[weights.vector(&names.in_layer(layer, parts.scales), experts, 0..experts)?])?)
+            }
+        };
+        let router_norm = spec.logits.norm.map(|eps| {
+            let name = names.in_layer(layer, parts.router_norm);
+            Norm::scaled(backend, weights, &name, hidden, (eps, (hidden as f32).sqrt().recip()))
+        });
+        let router_norm = router_norm.transpose()?;
+        let small = |weights: &mut Weights, part, outputs, bias| {
+            Linear::load_unquantized(backend, weights, &names.in_layer(layer, part), [outputs, hidden], bias)
         };
         Ok(Experts {
             kind: Kind::of(spec),
-            router: small(weights, parts.router, experts)?,
+            router: small(weights, parts.router, experts, spec.logits.bias)?,
+            router_norm,
             correction,
+            scales,
             gate_up: backend.experts(&gate_up)?,
-            activation,
+            gate_up_bias,
+            form: expert.form,
             down: backend.experts(&down)?,
+            down_bias,
             shared: match &spec.shared {
                 None => None,
                 Some(spec::SharedExpert { mlp, gate }) => Some(Shared {
                     mlp: Mlp::load(backend, mlp, &parts.shared, sharding, weights, [layer, hidden])?,
                     gate: match gate {
                         SharedGate::None => None,
-                        SharedGate::Sigmoid => Some(small(weights, parts.shared_gate, 1)?),
+                        SharedGate::Sigmoid => Some(small(weights, parts.shared_gate, 1, Bias::None)?),
                     },
                 }),
             },
         })
     }
 
-    /// What it adds to the stream, as far as this rank computes it. `x` is `[tokens, hidden]`.
+    /// What it adds to the stream, as far as this rank computes it. `x` is what experts read, and `stream` the stream itself. `[tokens, hidden]`
     pub fn forward<'a>(
         &self,
         backend: &mut B,
         scratch: &'a mut ExpertsScratch<B>,
         dense: &mut MlpScratch<B>,
-        x: &Tensor<B::Storage>,
+        [x, stream]: [&Tensor<B::Storage>; 2],
     ) -> &'a Tensor<B::Storage> {
         let scratch = scratch.of(self.kind);
-        let KindScratch { routes, logits, gate_up, gated, all_gated, shares, rows, shared, gates, sum, .. } = scratch;
-        self.router.forward(backend, logits, x);
-        ops::route(backend, routes, logits, self.correction.as_ref(), &self.kind.router);
-        let layer = LayerInput::new(x, &self.gate_up, None);
-        ops::gated_expert_linear(backend, gated, gate_up, layer, self.activation, routes);
+        let KindScratch { routes, normed, logits, gate_up, gated, all_gated, shares, rows, shared, gates, sum, .. } =
+            scratch;
+        let read = match (&self.router_norm, normed) {
+            (Some(norm), Some(normed)) => {
+                ops::norm(backend, normed, stream, norm.weights());
+                &*normed
+            }
+            _ => x,
+        };
+        self.router.forward(backend, logits, read);
+        let vectors = RouterVectors { bias: self.correction.as_ref(), scales: self.scales.as_ref() };
+        ops::route(backend, routes, logits, vectors, &self.kind.router);
+        let layer = LayerInput::new(x, &self.gate_up, self.gate_up_bias.as_ref());
+        match self.form {
+            MlpForm::Gated { activation, .. } => {
+                ops::gated_expert_linear(backend, gated, gate_up, layer, activation, routes);
+            }
+            MlpForm::ReluSquared => {
+                ops::expert_linear(backend, gate_up, layer, ExpertRows::Tokens, routes);
+                let of = Part { x: &*gate_up, first: 0 };
+                ops::activate(backend, gated, Activated { of, scale: 1.0, curve: Curve::ReluSquared, times: None });
+            }
+        }
         let gated = match all_gated {
             Some(all) => {
                 ops::join_columns(backend, all, Some(Part { x: gated, first: 0 }), shares);
@@ -200,8 +270,8 @@ impl<B: Backend> Experts<B> {
             }
             None => gated,
         };
-        let layer = LayerInput::new(gated, &self.down, None);
-        ops::expert_linear(backend, rows, layer, routes);
+        let layer = LayerInput::new(gated, &self.down, self.down_bias.as_ref());
+        ops::expert_linear(backend, rows, layer, ExpertRows::Slots, routes);
         let of_shared = match (&self.shared, shared, gates) {
             (Some(Shared { mlp, gate }), Some(shared), Some(gates)) => {
                 let gated = mlp.forward(backend, dense, x);
@@ -246,4 +316,24 @@ fn matrices(
         Ok(matrix)
     };
     (0..experts).map(of_expert).collect()
+}
+
+/// The biases of all experts of a layer, in the order of their matrices.
+fn biases(weights: &mut Weights, layer: usize, experts: usize, projections: Vec<Projection>) -> Result<Vec<f32>> {
+    let names = weights.names();
+    let alternate =
+        matches!(names.experts.stacked.gate_up, GateUpNames::Alternating(both) if projections[0].name == both);
+    let mut of_experts = vec![Vec::new(); experts];
+    for Projection { name, outputs, own } in projections {
+        let parts = weights.stacked_biases(&names.in_layer(layer, &name), [experts, outputs], &own)?;
+        for (biases, parts) in of_experts.iter_mut().zip(parts.chunks(own.len())) {
+            for part in parts.iter().map(HostVector::to_f32) {
+                match alternate {
+                    false => biases.extend(part),
+                    true => [0, 1].into_iter().for_each(|first| biases.extend(part.iter().skip(first).step_by(2))),
+                }
+            }
+        }
+    }
+    Ok(of_experts.concat())
 }

@@ -169,7 +169,13 @@ pub fn projections_into(parts: &MlpNames, form: MlpForm, width: usize, own: &Ran
             let own = vec![own.clone(), width + own.start..width + own.end];
             vec![Projection { name: both.into(), outputs: 2 * width, own }]
         }
-        (GateUpNames::Fused(_), MlpForm::ReluSquared) => unreachable!("names of such a family"),
+        (GateUpNames::Alternating(both), MlpForm::Gated { .. }) => {
+            let own = 2 * own.start..2 * own.end;
+            vec![Projection { name: both.into(), outputs: 2 * width, own: vec![own] }]
+        }
+        (GateUpNames::Fused(_) | GateUpNames::Alternating(_), MlpForm::ReluSquared) => {
+            unreachable!("names of such a family")
+        }
     }
 }
 

@@ -83,12 +83,12 @@ impl<B: Backend> FeedForward<B> {
         }
     }
 
-    /// What it adds to the stream. `x` is `[tokens, hidden]`, and `layer_inputs` has what all layers get besides it.
+    /// What it adds to the stream. `x` is what it reads, and `rows` the stream itself, `[tokens, hidden]`; `layer_inputs` has what all layers get besides it.
     pub fn forward<'a>(
         &'a self,
         backend: &mut B,
         scratch: &'a mut FeedForwardScratch<B>,
-        x: &Tensor<B::Storage>,
+        [x, rows]: [&Tensor<B::Storage>; 2],
         layer_inputs: Option<&Tensor<B::Storage>>,
     ) -> SublayerOutput<'a, B> {
         match self {
@@ -105,7 +105,7 @@ impl<B: Backend> FeedForward<B> {
             }
             FeedForward::Experts(experts) => {
                 let FeedForwardScratch { dense, experts: scratch, .. } = scratch;
-                SublayerOutput::Delta(experts.forward(backend, scratch, dense, x))
+                SublayerOutput::Delta(experts.forward(backend, scratch, dense, [x, rows]))
             }
         }
     }

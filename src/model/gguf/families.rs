@@ -6,7 +6,7 @@ use super::config::Config;
 use super::names::{self, GgufNames};
 use super::rope;
 use crate::families::{
-    cohere2, ernie4_5, ernie4_5_moe, exaone4, falcon_h1, gemma2, gemma3, gemma4, glm4, glm4_moe, granite,
+    cohere2, ernie4_5, ernie4_5_moe, exaone4, falcon_h1, gemma2, gemma3, gemma4, glm4, glm4_moe, gpt_oss, granite,
     granite_hybrid, hunyuan, lfm2, lfm2_moe, llama, ministral3, mistral, mixtral, muse_glimmer, nemotron_h, olmo2,
     olmo3, olmoe, phi3, qwen2, qwen3, qwen3_5, qwen3_5_moe, qwen3_moe, seed_oss, smollm3,
 };
@@ -14,8 +14,8 @@ use crate::family::Family;
 use base::error::Result;
 use compute::ValueOrder;
 use experts::{
-    ernie_moe_fields, glm4_moe_fields, lfm2_moe_fields, mixtral_fields, olmoe_fields, qwen3_5_moe_fields,
-    qwen3_moe_fields,
+    ernie_moe_fields, gemma4_experts, glm4_moe_fields, gpt_oss_fields, lfm2_moe_fields, mixtral_fields,
+    nemotron_experts, olmoe_fields, qwen3_5_moe_fields, qwen3_moe_fields,
 };
 use serde_json::{Value, json};
 
@@ -74,6 +74,18 @@ const QWEN35: GgufFamily = GgufFamily {
     ..PLAIN
 };
 
+/// With experts and without.
+const NEMOTRON_H: GgufFamily = GgufFamily {
+    family: &nemotron_h::FAMILY,
+    architecture: "nemotron_h",
+    names: &names::NEMOTRON_H,
+    by_layer: &["attention.head_count_kv", "feed_forward_length"],
+    // Nothing rotates.
+    ignores: &["rope.dimension_count", "rope.freq_base"],
+    fields: nemotron_h_fields,
+    ..PLAIN
+};
+
 /// All families. Of those with one architecture, the first whose mark a file has describes it.
 pub const FAMILIES: &[GgufFamily] = &[
     GgufFamily {
@@ -123,16 +135,8 @@ pub const FAMILIES: &[GgufFamily] = &[
         fields: granite_hybrid_fields,
         ..PLAIN
     },
-    GgufFamily {
-        family: &nemotron_h::FAMILY,
-        architecture: "nemotron_h",
-        names: &names::NEMOTRON_H,
-        by_layer: &["attention.head_count_kv", "feed_forward_length"],
-        // Nothing rotates.
-        ignores: &["rope.dimension_count", "rope.freq_base"],
-        fields: nemotron_h_fields,
-        ..PLAIN
-    },
+    GgufFamily { architecture: "nemotron_h_moe", ..NEMOTRON_H },
+    NEMOTRON_H,
     GgufFamily {
         family: &falcon_h1::FAMILY,
         architecture: "falcon-h1",
@@ -241,6 +245,13 @@ pub const FAMILIES: &[GgufFamily] = &[
         fields: ernie_moe_fields,
         ..PLAIN
     },
+    GgufFamily {
+        family: &gpt_oss::FAMILY,
+        architecture: "gpt-oss",
+        names: &names::GPT_OSS,
+        fields: gpt_oss_fields,
+        ..PLAIN
+    },
     GgufFamily { family: &cohere2::FAMILY, architecture: "cohere2", fields: cohere2_fields, ..PLAIN },
     GgufFamily {
         family: &muse_glimmer::FAMILY,
@@ -347,13 +358,16 @@ fn granite_hybrid_fields(config: &mut Config) -> Result<()> {
 fn nemotron_h_fields(config: &mut Config) -> Result<()> {
     let without_kv = config.layers_without_kv()?;
     let without_mlp = config.layers_without("feed_forward_length")?;
-    let kinds = without_kv.into_iter().zip(without_mlp).map(|kind| match kind {
+    let kinds = without_kv.into_iter().zip(without_mlp).enumerate().map(|(layer, kind)| match kind {
+        (_, false) if config.layer_has(layer, "ffn_gate_inp.weight") => 'E',
         (true, true) => 'M',
         (false, true) => '*',
         // Both: a tensor that has no place is refused.
         (_, false) => '-',
     });
-    config.set("hybrid_override_pattern", kinds.collect::<String>());
+    let kinds = kinds.collect::<String>();
+    config.set("hybrid_override_pattern", kinds);
+    nemotron_experts(config)?;
     // Its place in files of older conversions is that of another kind of norm.
     let [rms, layer] = ["attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"];
     config.copy(if config.keys.get(rms).is_some() { rms } else { layer }, "layer_norm_epsilon")?;
@@ -511,6 +525,7 @@ fn gemma4_fields(config: &mut Config) -> Result<()> {
     let full = slides.iter().position(|&slides| !slides);
     config.set("attention_k_eq_v", full.is_some_and(|layer| !config.layer_has(layer, "attn_v.weight")));
     gemma4_small_fields(config)?;
+    gemma4_experts(config)?;
     let sliding_theta = config.keys.positive_or_none("rope.freq_base_swa")?.unwrap_or(10_000.0);
     rope::read_proportional(config, full_dim, sliding_theta)?;
     biases_of_attention(config)

@@ -4,8 +4,8 @@
 //! tensor, if whoever converted the model asked for it.
 
 use crate::names::{
-    AttentionNames, ConvNames, DeltaInputNames, DeltaNames, ExpertNames, GateUpNames, LayerInputNames, Layout,
-    MlpNames, Names, NormNames, QkvNames, RateNames, Root, ScanNames,
+    AttentionNames, BranchNorms, ConvNames, DeltaInputNames, DeltaNames, ExpertNames, GateUpNames, LayerInputNames,
+    Layout, MlpNames, Names, NormNames, QkvNames, RateNames, Root, ScanNames, StackedMatrices,
 };
 
 /// The names of a family in both forms of a file.
@@ -25,18 +25,23 @@ const PLAIN: Names = Names {
         gate: "",
         query_norm: "attn_q_norm",
         key_norm: "attn_k_norm",
+        sinks: "",
     },
     delta: DeltaNames::NONE,
     short_conv: ConvNames::NONE,
     scan: ScanNames::NONE,
     feed_forward_norms: NormNames { before: "ffn_norm", after: "" },
+    branch_norms: BranchNorms::NONE,
     mlp: MlpNames { gate_up: GateUpNames::Separate { gate: "ffn_gate", up: "ffn_up" }, down: "ffn_down" },
     layer_inputs: LayerInputNames::NONE,
     experts: ExpertNames {
         router: "ffn_gate_inp",
+        router_norm: "",
+        scales: "",
         correction: "exp_probs_b.bias",
         before: "",
         each: MlpNames::NONE,
+        matrices: StackedMatrices::Rows,
         stacked: MlpNames {
             gate_up: GateUpNames::Separate { gate: "ffn_gate_exps", up: "ffn_up_exps" },
             down: "ffn_down_exps",
@@ -63,6 +68,11 @@ const NORMS_AROUND: Names = Names {
 const FUSED_MLP: MlpNames = MlpNames { gate_up: GateUpNames::Fused("ffn_up"), ..PLAIN.mlp };
 
 pub static LLAMA: GgufNames = GgufNames::of(PLAIN);
+pub static GPT_OSS: GgufNames = GgufNames::of(Names {
+    attention: AttentionNames { sinks: "attn_sinks", ..PLAIN.attention },
+    feed_forward_norms: NormNames { before: "post_attention_norm", after: "" },
+    ..PLAIN
+});
 pub static PHI3: GgufNames = GgufNames::of(Names { mlp: FUSED_MLP, ..PLAIN });
 pub static GEMMA2: GgufNames = GgufNames::of(NORMS_AROUND);
 pub static GEMMA4: GgufNames = GgufNames::of(Names {
@@ -73,6 +83,16 @@ pub static GEMMA4: GgufNames = GgufNames::of(Names {
         gate: "inp_gate",
         back: "proj",
         norms: NormNames { before: "", after: "post_norm" },
+    },
+    branch_norms: BranchNorms {
+        dense: NormNames { before: "", after: "post_ffw_norm_1" },
+        experts: NormNames { before: "pre_ffw_norm_2", after: "post_ffw_norm_2" },
+    },
+    experts: ExpertNames {
+        router_norm: "ffn_gate_inp.scale",
+        scales: "ffn_down_exps.scale",
+        stacked: MlpNames { gate_up: GateUpNames::Fused("ffn_gate_up_exps"), ..PLAIN.experts.stacked },
+        ..PLAIN.experts
     },
     stream_scale: "layer_output_scale",
     ..NORMS_AROUND
@@ -124,6 +144,11 @@ pub static NEMOTRON_H: GgufNames = GgufNames::never_fused(Names {
     scan: GRANITE_HYBRID.separate.scan,
     feed_forward_norms: PLAIN.mixer_norms,
     mlp: MlpNames { gate_up: GateUpNames::Separate { gate: "", up: "ffn_up" }, ..PLAIN.mlp },
+    experts: ExpertNames {
+        stacked: MlpNames { gate_up: GateUpNames::Separate { gate: "", up: "ffn_up_exps" }, ..PLAIN.experts.stacked },
+        shared: MlpNames { gate_up: GateUpNames::Separate { gate: "", up: "ffn_up_shexp" }, ..PLAIN.experts.shared },
+        ..PLAIN.experts
+    },
     ..PLAIN
 });
 

@@ -7,6 +7,7 @@ use super::coded::{CodePlane, Coded, ScalePlane, ZeroPacking, Zeros};
 use super::fp8::{e4m3, type_of};
 use super::gptq::groups_of;
 use super::module::{Module, Part};
+use super::nvfp4;
 use super::patterns::Exhausted;
 use super::targets::{Group, Targets};
 use base::error::Result;
@@ -44,7 +45,7 @@ pub enum Number {
     Int(usize),
     /// E4M3.
     Float8,
-    /// E2M1 with scales that are powers of two.
+    /// E2M1: with scales that are powers of two in groups of 32, and with E4M3 scales in groups of 16.
     Float4,
 }
 
@@ -109,6 +110,7 @@ impl Compressed {
             (Number::Int(bits), true) => packed(module, scheme, bits),
             (Number::Int(_), false) => bytes(module, scheme),
             (Number::Float8, false) => float8(module, scheme),
+            (Number::Float4, true) if scheme.group() == Some(nvfp4::GROUP) => nvfp4::compressed(module),
             (Number::Float4, true) => float4(module),
             (number, _) => {
                 let end = if is_packed { "weight_packed" } else { "weight" };

@@ -6,6 +6,7 @@ use super::awq::Awq;
 use super::compressed::{Compressed, Number, Scheme, Strategy};
 use super::fp8::Fp8;
 use super::gptq::Gptq;
+use super::nvfp4::{self, ModelOpt};
 use super::targets::Targets;
 use crate::fields::Fields;
 use base::error::{Error, Result};
@@ -25,9 +26,11 @@ pub enum Quantization {
     Gptq(Gptq),
     /// Method `mxfp4`.
     Mxfp4,
+    /// Method `modelopt`.
+    ModelOpt(ModelOpt),
 }
 
-const SUPPORTED: &str = "absent, or have quant_method compressed-tensors, fp8, awq, gptq or mxfp4";
+const SUPPORTED: &str = "absent, or have quant_method compressed-tensors, fp8, awq, gptq, mxfp4 or modelopt";
 
 impl Quantization {
     /// Reads `quantization_config` of config.json.
@@ -39,11 +42,14 @@ impl Quantization {
         let named = fields.text("quant_method")?;
         match named {
             Some("compressed-tensors") => compressed(fields).map(Quantization::CompressedTensors),
+            // Before the groups: a config of ModelOpt has some too.
+            None if fields.get("quant_algo").is_some() => modelopt(fields),
             None if fields.get("config_groups").is_some() => compressed(fields).map(Quantization::CompressedTensors),
             Some("fp8") => fp8(fields).map(Quantization::Fp8),
             Some("awq") => awq(fields).map(Quantization::Awq),
             Some("gptq") => gptq(fields).map(Quantization::Gptq),
             Some("mxfp4") => Ok(Quantization::Mxfp4),
+            Some("modelopt") => modelopt(fields),
             other => {
                 let value = other.map_or("without quant_method".into(), |method| format!("{method:.60}"));
                 Err(unsupported("quantization_config", value, SUPPORTED))
@@ -145,11 +151,22 @@ const FORMATS: &[&str] = &[
     "float-quantized",
     "naive-quantized",
     "mxfp4-pack-quantized",
+    "nvfp4-pack-quantized",
     "mixed-precision",
     "dense",
 ];
-const FORMATS_NAMED: &str =
-    "pack-quantized, int-quantized, float-quantized, naive-quantized, mxfp4-pack-quantized, mixed-precision or dense";
+const FORMATS_NAMED: &str = "pack-quantized, int-quantized, float-quantized, naive-quantized, mxfp4-pack-quantized, nvfp4-pack-quantized, mixed-precision or dense";
+
+/// ModelOpt's config of weights in NVFP4.
+fn modelopt(fields: Fields) -> Result<Quantization> {
+    match fields.text("quant_algo")? {
+        Some("NVFP4") => Ok(Quantization::ModelOpt(ModelOpt)),
+        other => {
+            let value = other.map_or("absent".into(), |algo| format!("{algo:.60}"));
+            Err(unsupported("quant_algo", value, "NVFP4 for quant_method modelopt"))
+        }
+    }
+}
 
 fn compressed(fields: Fields) -> Result<Compressed> {
     one_of(fields, "format", FORMATS, FORMATS_NAMED)?;
@@ -186,7 +203,7 @@ fn compressed(fields: Fields) -> Result<Compressed> {
 }
 
 fn scheme(weights: Fields) -> Result<Scheme> {
-    const BITS: &str = "4 or 8 in type int, 8 in type float, or 4 in mxfp4-pack-quantized";
+    const BITS: &str = "4 or 8 in type int, 8 in type float, or 4 in mxfp4-pack-quantized or nvfp4-pack-quantized";
     let kind = weights.text("type")?.unwrap_or("int");
     let group = match weights.get("group_size") {
         Some(_) => group_size(weights, "group_size")?,
@@ -195,6 +212,7 @@ fn scheme(weights: Fields) -> Result<Scheme> {
     let strategy = match weights.text("strategy")? {
         Some("tensor") => Strategy::Tensor,
         Some("channel") => Strategy::Channel,
+        Some("tensor_group") if kind == "float" => group.map_or(Strategy::Channel, Strategy::Group),
         Some("group") => group.map_or(Strategy::Channel, Strategy::Group),
         Some("block") => match weights.get("block_structure") {
             Some(value) => Strategy::Block(block(weights, "block_structure", value)?),
@@ -203,7 +221,11 @@ fn scheme(weights: Fields) -> Result<Scheme> {
         None if weights.get("group_size").is_some() => group.map_or(Strategy::Channel, Strategy::Group),
         None => Strategy::Tensor,
         Some(other) => {
-            return Err(unsupported("strategy", format!("{other:.60}"), "tensor, channel, group or block"));
+            return Err(unsupported(
+                "strategy",
+                format!("{other:.60}"),
+                "tensor, channel, group or block, or tensor_group in nvfp4-pack-quantized",
+            ));
         }
     };
     if weights.get("dynamic").is_some_and(|dynamic| dynamic != &Value::Bool(false)) {
@@ -212,7 +234,7 @@ fn scheme(weights: Fields) -> Result<Scheme> {
     let number = match (kind, weights.count_or_none("num_bits")?.unwrap_or(8)) {
         ("int", bits @ (4 | 8)) => Number::Int(bits),
         ("float", 8) => Number::Float8,
-        ("float", 4) if strategy == Strategy::Group(32) => Number::Float4,
+        ("float", 4) if matches!(strategy, Strategy::Group(32 | nvfp4::GROUP)) => Number::Float4,
         (_, bits) => return Err(unsupported("num_bits", format!("{bits} in type {kind:.60}"), BITS)),
     };
     one_of(weights, "actorder", &["weight", "static", "group", "dynamic"], "weight, static, group or dynamic")?;

@@ -16,6 +16,7 @@ mod fp8;
 mod gptq;
 mod module;
 pub mod mxfp4;
+mod nvfp4;
 mod on_load;
 mod patterns;
 mod targets;
@@ -29,6 +30,7 @@ pub use folder::quantize_folder;
 pub use fp8::Fp8;
 pub use gptq::Gptq;
 pub use module::Module;
+pub use nvfp4::ModelOpt;
 pub use on_load::{OnLoad, quantize};
 pub use targets::Group as TargetGroup;
 
@@ -83,9 +85,24 @@ impl Quantization {
             Quantization::Fp8(fp8) => fp8.matrix(module),
             Quantization::Awq(awq) => awq.matrix(module),
             Quantization::Gptq(gptq) => gptq.matrix(module),
+            Quantization::ModelOpt(of_modelopt) => of_modelopt.matrix(module),
             // Only experts are coded, and these are no matrices of a dense decoder.
             Quantization::Mxfp4 => Ok(None),
         }
+    }
+
+    /// The name of the scale of all numbers of `module`, which is one of the tensors of its matrix where the method has such a scale.
+    pub fn global_scale(&self, module: &str) -> Option<String> {
+        let end = match self {
+            Quantization::CompressedTensors(compressed) => {
+                let scheme = compressed.scheme_of(module)?;
+                (scheme.number == Number::Float4 && scheme.group() == Some(nvfp4::GROUP))
+                    .then_some(nvfp4::COMPRESSED_GLOBAL)?
+            }
+            Quantization::ModelOpt(_) => nvfp4::MODELOPT_GLOBAL,
+            _ => return None,
+        };
+        Some(format!("{module}.{end}"))
     }
 
     /// The names of the tensors that the matrix of `module` may consist of.
@@ -141,12 +158,22 @@ impl Quantization {
             }
             (Quantization::CompressedTensors(compressed), "weight_packed") => {
                 let scheme = compressed.scheme_of(module)?;
-                let Number::Int(bits) = scheme.number else { return None };
+                let bits = match scheme.number {
+                    Number::Int(bits) => bits,
+                    Number::Float4 => return decoded_pairs(rows * cols, scheme.group()),
+                    Number::Float8 => return None,
+                };
                 (cols.saturating_mul(32) / bits, scheme.group(), (rows * cols).saturating_mul(32) / bits)
             }
+            (Quantization::ModelOpt(_), "weight") => return decoded_pairs(rows * cols, Some(nvfp4::GROUP)),
             _ => return None,
         };
         let group = group.filter(|group| *group < inputs).unwrap_or(Scaled::ROW);
         (!coded::stays_coded(inputs, group)).then_some(numbers)
     }
+}
+
+/// The numbers of codes of four bits in `bytes`, if they are decoded when they are read.
+fn decoded_pairs(bytes: usize, group: Option<usize>) -> Option<usize> {
+    (group == Some(nvfp4::GROUP)).then(|| bytes.saturating_mul(2))
 }

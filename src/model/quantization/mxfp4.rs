@@ -8,6 +8,9 @@ use formats::source::{TensorType, Tensors};
 use formats::{Codes, Coding, Scaled, Scales};
 use safetensors::Dtype;
 
+/// What the names of the tensors of codes and of their scales end in.
+pub const TENSORS: [&str; 2] = ["_blocks", "_scales"];
+
 /// Numbers that share a scale.
 const GROUP: usize = 32;
 
@@ -18,7 +21,7 @@ pub struct Experts {
     pub count: usize,
     /// Outputs of each.
     pub rows: usize,
-    /// Inputs of each, a multiple of 32.
+    /// Inputs of each.
     pub cols: usize,
 }
 
@@ -34,9 +37,14 @@ pub struct Experts {
 /// If there is no such expert.
 pub fn expert(tensors: &Tensors, name: &str, experts: Experts, expert: usize) -> Result<HostMatrix> {
     let Experts { count, rows, cols } = experts;
-    assert!(expert < count && cols.is_multiple_of(GROUP));
+    assert!(expert < count);
+    let [codes_name, _] = TENSORS.map(|end| format!("{name}{end}"));
+    if !cols.is_multiple_of(GROUP) {
+        let found = format!("rows of {cols} numbers");
+        return Err(Error::CodedTensor { name: codes_name, found, wanted: format!("a multiple of {GROUP}") });
+    }
     let plane = |end: &str, shape: &[usize]| {
-        let name = format!("{name}_{end}");
+        let name = format!("{name}{end}");
         let Some(tensor) = tensors.get(&name) else {
             return Err(Error::MissingTensor { name, shape: shape.into() });
         };
@@ -50,8 +58,8 @@ pub fn expert(tensors: &Tensors, name: &str, experts: Experts, expert: usize) ->
         let each = bytes.len() / count;
         Ok(bytes.slice(expert * each..(expert + 1) * each))
     };
-    let codes = plane("blocks", &[count, rows, cols / GROUP, GROUP / 2])?;
-    let scales = plane("scales", &[count, rows, cols / GROUP])?;
+    let codes = plane(TENSORS[0], &[count, rows, cols / GROUP, GROUP / 2])?;
+    let scales = plane(TENSORS[1], &[count, rows, cols / GROUP])?;
     let coding = Coding::Scaled(Scaled { codes: Codes::E2m1, scales: Scales::E8m0, group: GROUP, zeros: false });
     let zeros = codes.slice(0..0);
     Ok(HostMatrix::scaled(codes, scales, zeros, coding, rows, cols))

@@ -1,7 +1,7 @@
 //! Which decoders can be computed?
 
 use super::{
-    DecoderSpec, FeedForward, KvSource, LayerInputs, MlpForm, Norm, NormKind, NormWeight, QkNorm, Recurrent,
+    Branch, DecoderSpec, FeedForward, KvSource, LayerInputs, MlpForm, Norm, NormKind, NormWeight, QkNorm, Recurrent,
     SelfAttention, Sublayer,
 };
 use crate::fields::{POSITIVE, is_positive};
@@ -19,8 +19,8 @@ impl DecoderSpec {
     ///
     /// # Panics
     ///
-    /// If there is no layer, a layer adds nothing, an index leads nowhere, attention reads keys and values of other heads, a router cannot choose, experts have no gate or one with a factor, layers with heads of different sizes share a rope, a norm of embeddings has weights, or
-    /// several branches have other norms than one before them: only a wrong family can cause it.
+    /// If there is no layer, a layer adds nothing, an index leads nowhere, attention reads keys and values of other heads, a router cannot choose, experts have a gate with a factor, layers with heads of different sizes share a rope, a norm of embeddings has weights, or
+    /// several branches without norms of their own have others than one before them: only a wrong family can cause it.
     pub fn check(&self) -> Result<()> {
         assert!(!self.layers.is_empty(), "a decoder has layers");
         for attention in self.attentions() {
@@ -38,14 +38,21 @@ impl DecoderSpec {
         self.check_shared();
         self.recurrent_layers().try_for_each(Recurrent::check)?;
         assert!(self.feed_forwards().filter_map(FeedForward::experts).all(|experts| {
-            experts.router.is_valid() && matches!(experts.expert.form, MlpForm::Gated { gate_scale: 1.0, .. })
+            experts.logits.norm.is_none_or(|eps| is_positive(eps.into()))
+                && experts.router.is_valid()
+                && matches!(experts.expert.form, MlpForm::Gated { gate_scale: 1.0, .. } | MlpForm::ReluSquared)
         }));
         let mut ropes = self.ropes.iter().enumerate();
         ropes.try_for_each(|(index, rope)| rope.check(self.rope_head_dim(index)))?;
         assert!(self.layers.iter().all(|layer| !layer.sublayers.is_empty()));
         assert!(self.sublayers().all(|sublayer| match sublayer.branches.len() {
             0 => false,
-            1 => true,
+            // Norms of its own are those of a branch among several.
+            1 => !sublayer.is_summed(),
+            _ if sublayer.is_summed() => {
+                let reads = |branch: &Branch| branch.norms.before.is_some() || sublayer.norms.before.is_some();
+                sublayer.branches.iter().all(reads)
+            }
             // They read the rows that the first one read, and these are kept where they are normalized.
             _ => sublayer.norms.before.is_some() && sublayer.norms.after.is_none(),
         }));
@@ -86,7 +93,8 @@ impl DecoderSpec {
             norm(of_inputs)?;
         }
         for Sublayer { norms, branches } in self.sublayers() {
-            norms.before.iter().chain(&norms.after).try_for_each(norm)?;
+            let of_branches = branches.iter().flat_map(|branch| branch.norms.before.iter().chain(&branch.norms.after));
+            norms.before.iter().chain(&norms.after).chain(of_branches).try_for_each(norm)?;
             branches.iter().try_for_each(|branch| positive("the scale of residuals", branch.scale))?;
         }
         for mlp in self.feed_forwards().filter_map(FeedForward::dense) {

@@ -29,10 +29,38 @@ pub struct Experts {
     pub router: Router,
     /// What is added to scores where experts are chosen.
     pub correction: Correction,
-    /// Each of them, without biases.
+    /// How the logits of the router are made.
+    pub logits: Logits,
+    /// Each of them.
     pub expert: Mlp,
     /// The expert that computes all tokens.
     pub shared: Option<SharedExpert>,
+}
+
+/// How the logits of a router are made, and what becomes of its weights.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Logits {
+    /// Of the projection to them.
+    pub bias: Bias,
+    /// What the projection reads: the stream, divided by the root of this and its mean square, and times stored factors and the root of its inverse
+    /// width. `None`: what the experts read.
+    pub norm: Option<f32>,
+    /// Whether the weight of an expert has a stored factor.
+    pub expert_scales: ExpertScales,
+}
+
+/// Whether the weight of an expert has a factor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExpertScales {
+    /// A tensor of a number per expert.
+    Stored,
+    /// None.
+    None,
+}
+
+impl Logits {
+    /// By a projection of what the experts read, without a bias.
+    pub const PLAIN: Logits = Logits { bias: Bias::None, norm: None, expert_scales: ExpertScales::None };
 }
 
 /// What is added to scores where experts are chosen, and not where they are weighted.

@@ -11,12 +11,13 @@ pub struct LayerSpec {
     pub stream_scale: StreamScale,
 }
 
-/// What adds to the stream: `n = before(x)`, then `x += scale * after(part(n))` for each branch.
+/// What adds to the stream: `n = before(x)`, then `x += scale * after(part(n))` for each branch. Branches with norms of their own are added up before
+/// the norm after all: `x += after(sum of scale * after_b(part(before_b(x))))`, where a branch without a norm before it reads `n`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sublayer {
     /// Around the branches.
     pub norms: SublayerNorms,
-    /// At least one. Several read the same rows, need a norm before them, and have none after.
+    /// At least one. Several without norms of their own need a norm before them, and have none after.
     pub branches: Vec<Branch>,
 }
 
@@ -27,6 +28,15 @@ pub struct Branch {
     pub part: Part,
     /// Factor of what it adds to the stream.
     pub scale: f32,
+    /// Its own, beside those of the sublayer: of a branch among several.
+    pub norms: SublayerNorms,
+}
+
+impl Branch {
+    /// A branch without norms of its own.
+    pub fn new(part: Part, scale: f32) -> Branch {
+        Branch { part, scale, norms: SublayerNorms::NONE }
+    }
 }
 
 /// What a branch computes.
@@ -136,7 +146,12 @@ impl LayerSpec {
 impl Sublayer {
     /// A sublayer with one branch, which is added as it is.
     pub fn new(norms: SublayerNorms, part: Part) -> Sublayer {
-        Sublayer { norms, branches: vec![Branch { part, scale: 1.0 }] }
+        Sublayer { norms, branches: vec![Branch::new(part, 1.0)] }
+    }
+
+    /// Whether its branches are added up before they are normalized and added to the stream.
+    pub fn is_summed(&self) -> bool {
+        self.branches.iter().any(|branch| branch.norms != SublayerNorms::NONE)
     }
 }
 

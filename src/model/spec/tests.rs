@@ -19,6 +19,7 @@ fn attention() -> SelfAttention {
         output_gate: OutputGate::None,
         rope: Some(0),
         temperature: None,
+        sinks: Sinks::None,
     }
 }
 

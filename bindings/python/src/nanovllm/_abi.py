@@ -185,6 +185,12 @@ class Coding(Name):
     IQ4_NL = "iq4_nl", 16
     #: A block type of GGUF.
     IQ4_XS = "iq4_xs", 17
+    #: A block type of GGUF.
+    Q2_K = "q2_k", 18
+    #: A block type of GGUF.
+    Q3_K = "q3_k", 19
+    #: A block type of GGUF.
+    MXFP4 = "mxfp4", 20
 
 
 class FileKind(IntEnum):

@@ -233,6 +233,9 @@ fn gather<T: KvNumber>(work: &mut Work, call: &Call<T>, queries: usize, place: i
             let position = call.batch.positions[place(i).0] as usize;
             (*window_start, *context) = (call.spec.window_start(position) as f32, (position + 1) as f32);
         }
+        for i in within.clone() {
+            (softmax.greatest[i % EDGE], softmax.total[i % EDGE]) = call.beginning(place(i).1);
+        }
         for step in 0..steps {
             let mut parts = [[[0; EDGE]; EDGE]; 2];
             for i in within.clone() {

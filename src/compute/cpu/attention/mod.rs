@@ -29,7 +29,7 @@ use super::disjoint::Disjoint;
 use super::lanes::{Kernel, Lanes, dispatch};
 use super::{Cpu, DeviceBatch, KvCache, KvNumber, Tensor, int8};
 use crate::batch::Batch;
-use crate::{AttentionSpec, KvFormat, KvPlace, KvShape};
+use crate::{AttentionSpec, KvFormat, KvPlace, KvShape, Scoring};
 use formats::DType;
 use half::{bf16, f16};
 use std::ops::Range;
@@ -45,7 +45,7 @@ const WORTH_SHARING: usize = 64 * 1024;
 
 pub fn run(
     cpu: &mut Cpu,
-    spec: &AttentionSpec,
+    scoring: Scoring<Box<[f32]>>,
     out: &mut Tensor,
     qkv: &Tensor,
     cache: &KvCache,
@@ -58,18 +58,18 @@ pub fn run(
         let queries = amx::TILE_QUERIES;
         return match cache.shape(place).format {
             KvFormat::Plain(_) => {
-                amx::run::<bf16>(pool, work, &Call::new(spec, out, qkv, cache, place, device_batch, queries));
+                amx::run::<bf16>(pool, work, &Call::new(scoring, out, qkv, cache, place, device_batch, queries));
             }
             KvFormat::Int8 => {
-                amx::run::<i8>(pool, work, &Call::new(spec, out, qkv, cache, place, device_batch, queries))
+                amx::run::<i8>(pool, work, &Call::new(scoring, out, qkv, cache, place, device_batch, queries))
             }
         };
     }
     match cache.shape(place).format {
-        KvFormat::Plain(DType::F32) => share_out::<f32>(cpu, spec, out, qkv, cache, place, device_batch),
-        KvFormat::Plain(DType::F16) => share_out::<f16>(cpu, spec, out, qkv, cache, place, device_batch),
-        KvFormat::Plain(DType::Bf16) => share_out::<bf16>(cpu, spec, out, qkv, cache, place, device_batch),
-        KvFormat::Int8 => share_out::<i8>(cpu, spec, out, qkv, cache, place, device_batch),
+        KvFormat::Plain(DType::F32) => share_out::<f32>(cpu, scoring, out, qkv, cache, place, device_batch),
+        KvFormat::Plain(DType::F16) => share_out::<f16>(cpu, scoring, out, qkv, cache, place, device_batch),
+        KvFormat::Plain(DType::Bf16) => share_out::<bf16>(cpu, scoring, out, qkv, cache, place, device_batch),
+        KvFormat::Int8 => share_out::<i8>(cpu, scoring, out, qkv, cache, place, device_batch),
     }
 }
 
@@ -86,6 +86,8 @@ struct Call<'a, T> {
     table: usize,
     kv: KvShape,
     spec: &'a AttentionSpec,
+    /// `[heads]`
+    sinks: Option<&'a [f32]>,
     /// Query heads of a key and value head.
     group: usize,
     batch: &'a Batch,
@@ -95,7 +97,7 @@ struct Call<'a, T> {
 
 impl<'a, T: KvNumber> Call<'a, T> {
     fn new(
-        spec: &'a AttentionSpec,
+        Scoring { spec, sinks }: Scoring<'a, Box<[f32]>>,
         out: &'a mut Tensor,
         qkv: &'a Tensor,
         cache: &'a KvCache,
@@ -112,10 +114,17 @@ impl<'a, T: KvNumber> Call<'a, T> {
             table: place.table,
             kv,
             spec,
+            sinks: sinks.map(|sinks| &**sinks),
             group: spec.heads / kv.kv_heads,
             batch: &device_batch.batch,
             tile_queries,
         }
+    }
+
+    /// The greatest score and the sum that the softmax of a head begins with, relative to that score.
+    #[inline(always)]
+    fn beginning(&self, head: usize) -> (f32, f32) {
+        self.sinks.map_or((f32::NEG_INFINITY, 0.0), |sinks| (sinks[head], 1.0))
     }
 
     /// Tiles of a row for each key and value head.
@@ -189,14 +198,14 @@ impl<'a, T: KvNumber> Call<'a, T> {
 
 fn share_out<T: KvNumber>(
     cpu: &Cpu,
-    spec: &AttentionSpec,
+    scoring: Scoring<Box<[f32]>>,
     out: &mut Tensor,
     qkv: &Tensor,
     cache: &KvCache,
     place: KvPlace,
     device_batch: &DeviceBatch,
 ) {
-    let call = Call::<T>::new(spec, out, qkv, cache, place, device_batch, TILE_QUERIES);
+    let call = Call::<T>::new(scoring, out, qkv, cache, place, device_batch, TILE_QUERIES);
     let (tiles, chunk) = call.sharing();
     cpu.pool.for_each(tiles, chunk, &|_, tiles| dispatch(cpu.isa, Tiles { call: &call, tiles }));
 }

@@ -2,31 +2,37 @@
 
 use crate::batch::Batch;
 use crate::cpu::{KvCache, KvNumber, int8};
-use crate::{AttentionSpec, KvFormat, KvPlace, KvShape};
+use crate::{KvFormat, KvPlace, KvShape, Scoring};
 use formats::DType;
 use half::{bf16, f16};
 
 /// `out` is `[tokens, heads * head_dim]`, `qkv` `[tokens, (heads + 2 kv_heads) * head_dim]`, or of queries alone.
-pub fn reference(
-    spec: &AttentionSpec,
+pub fn reference<'a>(
+    scoring: impl Into<Scoring<'a, Box<[f32]>>>,
     out: &mut [f32],
     qkv: &[f32],
     cache: &KvCache,
     place: impl Into<KvPlace>,
     batch: &Batch,
 ) {
-    let place = place.into();
+    let (scoring, place) = (scoring.into(), place.into());
     let shape = cache.shape(place);
     match shape.format {
-        KvFormat::Plain(DType::F32) => attend::<f32>(spec, out, qkv, cache.layer(place), (shape, place.table), batch),
-        KvFormat::Plain(DType::F16) => attend::<f16>(spec, out, qkv, cache.layer(place), (shape, place.table), batch),
-        KvFormat::Plain(DType::Bf16) => attend::<bf16>(spec, out, qkv, cache.layer(place), (shape, place.table), batch),
-        KvFormat::Int8 => attend::<i8>(spec, out, qkv, cache.layer(place), (shape, place.table), batch),
+        KvFormat::Plain(DType::F32) => {
+            attend::<f32>(scoring, out, qkv, cache.layer(place), (shape, place.table), batch)
+        }
+        KvFormat::Plain(DType::F16) => {
+            attend::<f16>(scoring, out, qkv, cache.layer(place), (shape, place.table), batch)
+        }
+        KvFormat::Plain(DType::Bf16) => {
+            attend::<bf16>(scoring, out, qkv, cache.layer(place), (shape, place.table), batch)
+        }
+        KvFormat::Int8 => attend::<i8>(scoring, out, qkv, cache.layer(place), (shape, place.table), batch),
     }
 }
 
 fn attend<T: KvNumber>(
-    spec: &AttentionSpec,
+    Scoring { spec, sinks }: Scoring<Box<[f32]>>,
     out: &mut [f32],
     qkv: &[f32],
     layer: &[T],
@@ -59,9 +65,10 @@ fn attend<T: KvNumber>(
                     })
                     .map(|score| spec.softcap.map_or(score, |cap| f64::from(cap) * (score / f64::from(cap)).tanh()))
                     .collect();
-                let greatest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+                let sink = sinks.map(|sinks| f64::from(sinks[head]));
+                let greatest = scores.iter().copied().chain(sink).fold(f64::NEG_INFINITY, f64::max);
                 let weights: Vec<f64> = scores.iter().map(|s| (s - greatest).exp()).collect();
-                let total: f64 = weights.iter().sum();
+                let total: f64 = weights.iter().sum::<f64>() + sink.map_or(0.0, |sink| (sink - greatest).exp());
                 for i in 0..dim {
                     let value = |slot: usize| {
                         let number = layer[kv.value_at(slot, kv_head) + i].to_f32();

@@ -104,7 +104,13 @@ pub fn attend<L: Lanes, T: KvNumber>(
 
 /// Lists the queries of a tile and clears their outputs.
 #[inline(always)]
-fn gather<'a, T>(queries: &'a mut [Query], call: &Call<T>, row: usize, kv_head: usize, tile: usize) -> &'a mut [Query] {
+fn gather<'a, T: KvNumber>(
+    queries: &'a mut [Query],
+    call: &Call<T>,
+    row: usize,
+    kv_head: usize,
+    tile: usize,
+) -> &'a mut [Query] {
     let (dim, tokens) = (call.kv.head_dim, call.batch.row(row));
     let cols = call.cols;
     let first = tile * TILE_QUERIES;
@@ -118,11 +124,14 @@ fn gather<'a, T>(queries: &'a mut [Query], call: &Call<T>, row: usize, kv_head: 
         // SAFETY: a token and head is in one tile, and a tile is computed by one thread.
         let out = unsafe { call.out.part(at..at + dim) };
         out.fill(0.0);
+        let (greatest, total) = call.beginning(head);
         *query = Query {
             query: call.qkv[token * cols + head * dim..][..dim].as_ptr(),
             out: out.as_mut_ptr(),
             window_start: call.spec.window_start(position),
             context: position + 1,
+            greatest,
+            total,
             ..Query::NONE
         };
     }

@@ -150,7 +150,7 @@ fn run_coded(
     }
     let route = choice::choose(isa, call.coding);
     #[cfg(target_arch = "x86_64")]
-    if isa == Isa::Amx && (call.coding == Coding::Bf16 || route.decoder.is_some()) {
+    if isa == Isa::Amx && matches!(call.coding, Coding::Bf16 | Coding::Scaled(_)) {
         return amx::run(pool, scratch, call, route.decoder, x, columns);
     }
     let Scratch { x: packed, staged } = scratch;

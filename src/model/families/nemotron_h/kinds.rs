@@ -5,7 +5,7 @@ use base::error::{Error, Result};
 use base::limits;
 
 /// What a layer is.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Mamba-2.
     Scan,
@@ -13,6 +13,8 @@ pub enum Kind {
     Attention,
     /// An MLP.
     Mlp,
+    /// A mixture of experts.
+    Experts,
 }
 
 /// What each layer is: by `layers_block_type`, or else by `hybrid_override_pattern`.
@@ -44,10 +46,11 @@ pub fn read(fields: Fields) -> Result<Vec<Kind>> {
         "M" | "mamba" | "linear_attention" => Ok(Kind::Scan),
         "*" | "attention" | "full_attention" => Ok(Kind::Attention),
         "-" | "mlp" => Ok(Kind::Mlp),
+        "E" | "moe" => Ok(Kind::Experts),
         _ => Err(Error::UnsupportedModel {
             setting,
             value: kind,
-            supported: "M, * and -, or mamba, attention and mlp: models with experts are not computed",
+            supported: "M, *, - and E, or mamba, attention, mlp and moe",
         }),
     };
     named.into_iter().map(kind).collect()

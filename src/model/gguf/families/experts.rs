@@ -53,15 +53,7 @@ pub fn glm4_moe_fields(config: &mut Config) -> Result<()> {
     config.remove("num_experts");
     config.set("n_shared_experts", config.keys.count("expert_shared_count")?);
     config.set("norm_topk_prob", config.keys.flag("expert_weights_norm")?.unwrap_or(false));
-    for (key, field) in [
-        ("expert_weights_scale", "routed_scaling_factor"),
-        ("expert_group_count", "n_group"),
-        ("expert_group_used_count", "topk_group"),
-    ] {
-        if let Some(value) = config.keys.get(key).cloned() {
-            config.set(field, value);
-        }
-    }
+    expert_scale_and_groups(config);
     config.set_bias("use_qk_norm", &["attn_q_norm.weight"]);
     biases_of_attention(config)
 }
@@ -95,4 +87,65 @@ pub fn qwen3_5_moe_fields(config: &mut Config) -> Result<()> {
     config.set("moe_intermediate_size", config.keys.count("expert_feed_forward_length")?);
     config.set("shared_expert_intermediate_size", config.keys.count("expert_shared_feed_forward_length")?);
     qwen3_5_fields(config)
+}
+
+/// The numbers of yarn are exact, which no key says.
+pub fn gpt_oss_fields(config: &mut Config) -> Result<()> {
+    config.set("num_local_experts", config.keys.count("expert_count")?);
+    config.set("num_experts_per_tok", config.keys.count("expert_used_count")?);
+    config.set("intermediate_size", config.keys.count("expert_feed_forward_length")?);
+    config.read_windows(2)?;
+    let rope = config.rope_scaling();
+    if rope.get("rope_type").is_some_and(|kind| kind == "yarn") {
+        rope.insert("truncate".into(), false.into());
+    }
+    biases_of_attention(config)
+}
+
+/// Those beside the MLPs of Gemma 4, where it has any.
+pub fn gemma4_experts(config: &mut Config) -> Result<()> {
+    if config.positive("expert_count")?.is_none() {
+        return Ok(());
+    }
+    config.set("enable_moe_block", true);
+    for (key, field) in [
+        ("expert_count", "num_experts"),
+        ("expert_used_count", "top_k_experts"),
+        ("expert_feed_forward_length", "moe_intermediate_size"),
+    ] {
+        config.set(field, config.keys.count(key)?);
+    }
+    Ok(())
+}
+
+/// Those of Nemotron-H, where a layer has any.
+pub fn nemotron_experts(config: &mut Config) -> Result<()> {
+    if config.positive("expert_count")?.is_none() {
+        return Ok(());
+    }
+    for (key, field) in [
+        ("expert_count", "n_routed_experts"),
+        ("expert_shared_count", "n_shared_experts"),
+        ("expert_used_count", "num_experts_per_tok"),
+        ("expert_feed_forward_length", "moe_intermediate_size"),
+        ("expert_shared_feed_forward_length", "moe_shared_expert_intermediate_size"),
+    ] {
+        config.set(field, config.keys.count(key)?);
+    }
+    config.set("norm_topk_prob", config.keys.flag("expert_weights_norm")?.unwrap_or(false));
+    expert_scale_and_groups(config);
+    Ok(())
+}
+
+/// What multiplies the weights of experts, and the groups that these are chosen from, where the file says so.
+fn expert_scale_and_groups(config: &mut Config) {
+    for (key, field) in [
+        ("expert_weights_scale", "routed_scaling_factor"),
+        ("expert_group_count", "n_group"),
+        ("expert_group_used_count", "topk_group"),
+    ] {
+        if let Some(value) = config.keys.get(key).cloned() {
+            config.set(field, value);
+        }
+    }
 }

@@ -74,6 +74,7 @@ pub fn choose(isa: Isa, coding: Coding, order: Order) -> Decoder {
     }
     #[cfg(target_arch = "aarch64")]
     match (isa, order) {
+        _ if !matches!(coding, Coding::Scaled(_)) => (),
         (Isa::Bf16, Order::Bf16) => return neon::to_bf16(coding),
         (Isa::Neon | Isa::DotProd | Isa::I8mm, _) => return neon::to_f32(coding),
         _ => (),

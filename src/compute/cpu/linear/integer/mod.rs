@@ -36,7 +36,7 @@ use super::pack::Scratch;
 use super::{Call, kernels::STEP};
 use crate::cpu::matrix::Segment;
 use crate::cpu::{Isa, Pool};
-use formats::{Codes, Coding, Scaled};
+use formats::{Block, Codes, Coding, Scaled};
 use std::ops::Range;
 use unit::Unit;
 
@@ -51,6 +51,8 @@ const LINE_BYTES: usize = 64;
 pub fn takes(isa: Isa, coding: Coding) -> bool {
     let is_known = match coding {
         Coding::F32 | Coding::F16 | Coding::Bf16 => false,
+        // Each half of a group has a minimum of its own.
+        Coding::Block(Block::Q2K) => false,
         Coding::Block(_) => true,
         Coding::Scaled(Scaled { codes: Codes::U4 | Codes::U8, .. }) => true,
         // A signed code less an unsigned zero may have nine bits and a sign, which no bf16 number has.
@@ -77,6 +79,9 @@ macro_rules! by_coding {
                 Block::Q6K => $function::<$($unit,)? codings::Q6K>,
                 Block::Iq4Nl => $function::<$($unit,)? codings::Iq4Nl>,
                 Block::Iq4Xs => $function::<$($unit,)? codings::Iq4Xs>,
+                Block::Mxfp4 => $function::<$($unit,)? codings::Mxfp4>,
+                Block::Q3K => $function::<$($unit,)? codings::Q3K>,
+                Block::Q2K => unreachable!("`takes` leaves it to decoders"),
             },
             Coding::Scaled(Scaled { codes, .. }) => match codes {
                 Codes::U4 => $function::<$($unit,)? codings::Pairs>,

@@ -1,0 +1,65 @@
+//! Blocks of codes of three bits, with a scale for each 16.
+#![allow(unsafe_code)]
+
+use super::{
+    Columns, Factors, Format, HalfCodes, Integers, PIECE_STEPS, Pair, Second, WIDE, gathered, halves, opaque, two,
+    whole_block,
+};
+use crate::cpu::linear::integer::EDGE;
+use crate::cpu::linear::integer::unit::Unit;
+use formats::{Block, Coding};
+
+/// [`Block::Q3K`]
+pub struct Q3K;
+
+impl Integers for Q3K {
+    const FORMAT: Format = WIDE;
+    const HAS_HALVES: bool = true;
+    const SECOND: Second = Second::Zero(4);
+    const STEP_BYTES: usize = Block::Q3K.bytes().div_ceil(PIECE_STEPS);
+    const PERIOD: usize = 4;
+    const GREATEST: u8 = 7;
+
+    #[inline(always)]
+    unsafe fn factors<U: Unit, const STEPS: usize>(_: Coding, columns: &Columns, first: usize, to: &mut Factors) {
+        let at = whole_block::<STEPS>(Block::Q3K, first);
+        // SAFETY: the caller says that the columns have this block; the arrays have 64 bytes.
+        unsafe {
+            let d = halves::<U>(columns, at + 108);
+            let words = [96, 100, 104].map(|word| gathered::<u32>(&columns.codes, at + word));
+            let [first, second, high] = words.map(|words: [u32; EDGE]| U::load(words.as_ptr().cast()));
+            let (low_four, two_bits) = (U::every_i32(0x0f0f_0f0f), U::every_i32(0x3030_3030));
+            let low = [first, second, U::shr_u32(first, 4), U::shr_u32(second, 4)];
+            for (quarter, low) in low.into_iter().enumerate() {
+                // Bits 2 q and 2 q + 1 become the upper ones of six.
+                let high = match quarter {
+                    0 => U::shl_i32(high, 4),
+                    1 => U::shl_i32(high, 2),
+                    2 => high,
+                    _ => U::shr_u32(high, 2),
+                };
+                let scales = U::or(U::and(low, low_four), U::and(high, two_bits));
+                for byte in 0..4 {
+                    let scale = U::and(U::shr_u32(scales, 8 * byte), U::every_i32(255));
+                    let scale = U::to_floats(U::sub_i32(scale, U::every_i32(32)));
+                    U::store_floats(&mut to.scales[quarter * 4 + byte as usize], U::mul(d, scale));
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn codes<U: Unit>(columns: &Columns, half: usize, first: usize, step: usize) -> HalfCodes<U> {
+        let block = opaque(whole_block::<PIECE_STEPS>(Block::Q3K, first));
+        let low_at = opaque(block + 32 + step / 4 * 32);
+        // SAFETY: the caller says that the columns have this block.
+        unsafe {
+            vectors!(columns, half, pair => {
+                let low = U::shr_u32(two::<U>(pair, low_at), 2 * (step as i32 % 4));
+                let high = two::<U>(pair, block);
+                let high = if step < 2 { U::shl_i32(high, 2 - step as i32) } else { U::shr_u32(high, step as i32 - 2) };
+                U::or(U::and(low, U::every_u8(3)), U::and(high, U::every_u8(4)))
+            })
+        }
+    }
+}
