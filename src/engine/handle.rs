@@ -122,7 +122,7 @@ impl EngineHandle {
     pub(super) fn add_checked(&self, prompt: Prompt, options: Arc<CheckedParams>, added_at: Instant) -> Result<u64> {
         self.check_leads()?;
         let given = prompt;
-        let prompt = self.validator.tokenize(given)?;
+        let (prompt, second_text) = self.validator.tokenize(given)?;
         let limit = self.validator.token_limit(&prompt, &options.params)?;
         // A structure is not worth compiling for a request that cannot be queued.
         self.inbox.lock().check_room(options.params.sequences(), self.max_queue)?;
@@ -131,7 +131,8 @@ impl EngineHandle {
         let dry = History::new(&options.params, &prompt, self.validator.tokenizer().ok());
         let thinking = self.validator.thinking(&options, self.answer_format(), given)?;
         let engine_seed = self.seed;
-        let request = Request { prompt, options, adjustments, dry, matcher, thinking, limit, engine_seed, added_at };
+        let request =
+            Request { prompt, second_text, options, adjustments, dry, matcher, thinking, limit, engine_seed, added_at };
         let request = Arc::new(request);
         self.change(|inbox| inbox.add(request, self.max_queue))
     }

@@ -5,6 +5,7 @@
 
 use super::adjustments::Adjustments;
 use super::dry::History;
+use super::pooled_result::PooledResult;
 use super::sampling_params::{Eos, Pinning, Pooling, SamplingParams};
 use super::sequence::{Sequence, SequenceKey, ThinkingLimit};
 use super::stop_strings::StopSet;
@@ -26,12 +27,16 @@ pub struct CheckedParams {
     pub stop_strings: Option<Arc<StopSet>>,
     /// Tokens with a bias. In ascending order.
     pub biases: Vec<Adjustment>,
+    /// What becomes of the pooled state, if it asks for one.
+    pub result: PooledResult,
 }
 
 /// What the completions of a request share.
 pub struct Request {
     /// At least one token.
     pub prompt: Vec<TokenId>,
+    /// The first token of the second text of a pair, for models that tell them apart. Else the number of tokens.
+    pub second_text: usize,
     /// Its options.
     pub options: Arc<CheckedParams>,
     /// Penalties and logit biases of the first token of a completion.
@@ -91,8 +96,9 @@ impl CheckedParams {
     ///
     /// As [`SamplingParams::check`], and [`Error::Option`] where no token would be left to choose, or a beam search would need
     /// more candidates than there are log-probabilities.
-    pub fn new(params: SamplingParams, info: &ModelInfo) -> Result<CheckedParams> {
+    pub fn new(mut params: SamplingParams, info: &ModelInfo) -> Result<CheckedParams> {
         params.check(info.vocab_size)?;
+        let result = PooledResult::resolve(&mut params, info)?;
         if !info.has_head && params.pooling == Pooling::None {
             let what = "the model has no head and generates nothing: ask for an embedding by pooling".to_owned();
             return Err(Error::Unsupported { what });
@@ -111,7 +117,7 @@ impl CheckedParams {
         let mut biases: Vec<Adjustment> = params.logit_bias.iter().map(bias).collect();
         biases.sort_unstable_by_key(|entry| entry.token);
         let stop_strings = StopSet::new(&params.stop_strings).map(Arc::new);
-        Ok(CheckedParams { params, ending_tokens, stop_strings, biases })
+        Ok(CheckedParams { params, ending_tokens, stop_strings, biases, result })
     }
 
     /// [`Sampling::logprobs`](compute::batch::Sampling::logprobs) of the tokens.

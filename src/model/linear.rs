@@ -81,6 +81,11 @@ impl<B: Backend> Linear<B> {
         Ok(Linear { weight, bias: None })
     }
 
+    /// A layer of these weights.
+    pub fn of(weight: B::Matrix, bias: Option<B::Vector>) -> Linear<B> {
+        Linear { weight, bias }
+    }
+
     /// `[outputs, inputs]`
     pub fn weight(&self) -> &B::Matrix {
         &self.weight

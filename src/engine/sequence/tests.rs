@@ -12,8 +12,15 @@ const NO_SIBLING: (&[compute::batch::BlockId], WindowEntries) = (&[], WindowEntr
 /// A greedy request for tests: `prompt`, at most `limit` tokens in all, token 0 ends it.
 pub fn sequence(id: u64, prompt: &[TokenId], limit: usize, params: SamplingParams) -> Sequence {
     let (key, pinning) = (SequenceKey::new(params.priority, id), params.pinning);
-    let options = CheckedParams { params, ending_tokens: vec![0], stop_strings: None, biases: Vec::new() };
+    let options = CheckedParams {
+        params,
+        ending_tokens: vec![0],
+        stop_strings: None,
+        biases: Vec::new(),
+        result: Default::default(),
+    };
     let request = Request {
+        second_text: usize::MAX,
         prompt: prompt.to_vec(),
         adjustments: Adjustments::new(&options.params, &[], prompt),
         dry: History::new(&options.params, prompt, None),

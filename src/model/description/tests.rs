@@ -23,7 +23,7 @@ fn parse(changes: Value) -> Result<Description> {
             _ => drop(object.insert(name.clone(), value.clone())),
         }
     }
-    Description::of(HfConfig::parse(Path::new("config.json"), config.to_string().as_bytes())?)
+    Description::of(&HfConfig::parse(Path::new("config.json"), config.to_string().as_bytes())?)
 }
 
 #[test]

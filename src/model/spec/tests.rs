@@ -7,7 +7,7 @@ use compute::Pairing;
 
 fn attention() -> SelfAttention {
     SelfAttention {
-        scores: AttentionSpec { heads: 4, scale: 0.25, window: None, softcap: None },
+        scores: AttentionSpec { heads: 4, scale: 0.25, window: None, softcap: None, reach: compute::Reach::Back },
         kv_heads: 2,
         head_dim: 16,
         qk_norm: QkNorm::None,
