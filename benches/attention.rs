@@ -19,7 +19,8 @@ use std::time::Instant;
 const LAYERS: usize = 8;
 const HEADS: usize = 16;
 const SHAPE: KvShape = KvShape { kv_heads: 8, head_dim: 128, block_size: 16, format: KvFormat::Plain(DType::Bf16) };
-const SPEC: AttentionSpec = AttentionSpec { heads: HEADS, scale: 0.088, window: None, softcap: None };
+const SPEC: AttentionSpec =
+    AttentionSpec { heads: HEADS, scale: 0.088, window: None, softcap: None, reach: compute::Reach::Back };
 const COLS: usize = (HEADS + 2 * SHAPE.kv_heads) * SHAPE.head_dim;
 
 /// Rows of a batch, new tokens of each, tokens of its context, and the sliding window.

@@ -76,6 +76,8 @@ fn engine(rows: usize) -> Engine {
         window: None,
         windowed: None,
         fingerprint: 0,
+        pooled: Default::default(),
+        pooled_width: 1,
         parts: [(None, 0); 4],
     };
     let settings = EngineLimits { max_queue: None, prefix_cache: PrefixCache::On, seed: 1 };

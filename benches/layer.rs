@@ -19,7 +19,8 @@ const HIDDEN: usize = 1024;
 const HEADS: usize = 16;
 const INTERMEDIATE: usize = 3072;
 const KV: KvShape = KvShape { kv_heads: 8, head_dim: 128, block_size: 16, format: KvFormat::Plain(DType::Bf16) };
-const SPEC: AttentionSpec = AttentionSpec { heads: HEADS, scale: 0.088, window: None, softcap: None };
+const SPEC: AttentionSpec =
+    AttentionSpec { heads: HEADS, scale: 0.088, window: None, softcap: None, reach: compute::Reach::Back };
 const QUERY: usize = HEADS * KV.head_dim;
 const QKV: usize = QUERY + 2 * KV.kv_heads * KV.head_dim;
 const EPS: f32 = 1e-6;

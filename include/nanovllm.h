@@ -500,6 +500,10 @@ typedef struct nvllm_model_info {
   uint64_t feed_forward_bytes;
   // Size of the output head in bytes; 0 if the embedding table serves as the head.
   uint64_t head_bytes;
+  // Numbers of an embedding with NVLLM_POOLING_AUTO: hidden_size, or what the model's folder makes of it. 0 for a classifier.
+  uint32_t embedding_size;
+  // Labels of a classifier: see nvllm_label. 0 for other models.
+  uint32_t num_labels;
 } nvllm_model_info;
 
 // [any] Sets the defaults: nvllm_engine_config_init(&config, sizeof config). Writes at most struct_size bytes.
@@ -629,7 +633,7 @@ nvllm_status nvllm_quantize_folder(const char *model_path,
  * max_wait_us and max_queue bound that.
  */
 
-// How the final hidden states of a prompt, after the model's last norm, become an embedding.
+// How the final hidden states of a prompt, after the model's last norm, become an embedding. A classifier takes NVLLM_POOLING_AUTO alone.
 typedef enum nvllm_pooling {
   // No embedding: the request generates.
   NVLLM_POOLING_NONE = 0,
@@ -638,6 +642,11 @@ typedef enum nvllm_pooling {
   // The mean of the hidden states of all tokens. Such a request does not use the prefix cache, which holds no hidden
   // states.
   NVLLM_POOLING_MEAN = 2,
+  // The hidden state of the first token. Only for encoders.
+  NVLLM_POOLING_CLS = 3,
+  // As the model's folder says, for sentence-transformers or in the config of a classifier: one of those above, then the layers and the normalization that
+  // the folder names. A classifier gives scores instead of an embedding. Refused where the folder says nothing.
+  NVLLM_POOLING_AUTO = 4,
 } nvllm_pooling;
 
 // When a beam search ends once it has as many results as beams.
@@ -832,6 +841,11 @@ typedef struct nvllm_request_options {
   float xtc_threshold;
   // Must be 0.
   uint32_t reserved_last;
+  // The first so many numbers of the embedding, from 1 to all that it has, which are normalized again where the model normalizes its embeddings: for models
+  // that were trained for it (Matryoshka). Default 0: all.
+  uint32_t embedding_dimensions;
+  // Must be 0.
+  uint32_t reserved_of_dimensions;
 } nvllm_request_options;
 
 // [any] Sets the defaults, which are greedy decoding: nvllm_request_options_init(&options, sizeof options). Writes at most struct_size
@@ -1008,10 +1022,10 @@ typedef struct nvllm_output {
   float cumulative_logprob;
   // Message of the error if finish_reason is NVLLM_FINISH_ERROR; else NULL. UTF-8 and NUL-terminated.
   const char *error_message;
-  // The pooled embedding, in the output that ends the request; else NULL. It is not normalized: divide by its length to
-  // compute a cosine. [embedding_len]
+  // The pooled embedding, in the output that ends the request; else NULL. It is not normalized, unless NVLLM_POOLING_AUTO is asked for and the model's
+  // folder says so: divide by its length to compute a cosine. [embedding_len]
   const float *embedding;
-  // hidden_size of the model, or 0.
+  // Its length: hidden_size of the model, with NVLLM_POOLING_AUTO embedding_size, with embedding_dimensions that many; or 0.
   size_t embedding_len;
   // num_logprobs of the request's options.
   uint32_t num_logprobs;
@@ -1031,6 +1045,12 @@ typedef struct nvllm_output {
   // Number of tokens of reasoning so far, without its markers; 0 if max_thinking_tokens of the request's options is not set. Of an end
   // marker that is several tokens, all but the last count.
   uint32_t reasoning_tokens;
+  // The scores of a classifier with NVLLM_POOLING_AUTO, in the output that ends the request; else NULL. One for each label of the model: see nvllm_label.
+  // Where the model has one label, or says so, each is between 0 and 1 by itself; else they add up to 1, unless the model wants its logits as they are.
+  // [num_scores]
+  const float *scores;
+  // Length of `scores`: num_labels of the model, or 0.
+  size_t num_scores;
 } nvllm_output;
 
 // Receives one output, which is valid during the call only. Any return value other than 0 cancels the request.
@@ -1226,6 +1246,56 @@ nvllm_status nvllm_result_get_with_error(const nvllm_result *result,
 
 // Destroys a result. NULL is allowed.
 NVLLM_API void nvllm_result_free(nvllm_result *result);
+
+/* ---- Classifiers and rerankers: scores of texts and of pairs of texts. And what models of embeddings want before their texts  */
+
+// [one] Scores texts, or pairs of texts, with a classifier or a reranker, and stores the results in *result, in the order of the texts: scores
+// of each output has one score per label. A pair is a text of `texts` and one of `seconds` with the same index, such as a query and a document.
+//
+// seconds is NULL for texts alone, else an array of as many; a NULL in it is a text alone. Texts are NUL-terminated UTF-8. options, num_options, progress and
+// the results of texts that cannot be scored are as in nvllm_generate, where NVLLM_POOLING_NONE counts as NVLLM_POOLING_AUTO.
+// NVLLM_ERR_UNSUPPORTED if the model is no classifier.
+NVLLM_API NVLLM_MUST_USE
+nvllm_status nvllm_score(nvllm_engine *engine,
+                         const char *const *texts,
+                         const char *const *seconds,
+                         size_t num_texts,
+                         const nvllm_request_options *const *options,
+                         size_t num_options,
+                         nvllm_generate_progress_fn progress,
+                         void *progress_user_data,
+                         nvllm_result **result,
+                         nvllm_error *error);
+
+// [any] Queues a pair of texts, NUL-terminated UTF-8, for a classifier or a reranker. Otherwise as nvllm_add_request; set pooling of the options to
+// NVLLM_POOLING_AUTO.
+NVLLM_API NVLLM_MUST_USE
+nvllm_status nvllm_add_request_pair(nvllm_engine *engine,
+                                    const char *text,
+                                    const char *second,
+                                    const nvllm_request_options *options,
+                                    uint64_t *request_id,
+                                    nvllm_error *error);
+
+// [any] Copies the name of the label `index` of a classifier, of num_labels in nvllm_model_info. Buffers are as in nvllm_detokenize.
+NVLLM_API NVLLM_MUST_USE
+nvllm_status nvllm_label(const nvllm_engine *engine,
+                         size_t index,
+                         char *text,
+                         size_t capacity,
+                         size_t *needed,
+                         nvllm_error *error);
+
+// [any] Copies what stands before texts of a kind, such as "query" or "document", by config_sentence_transformers.json of the model's folder: put it before the
+// text yourself. name is NUL-terminated UTF-8, or NULL for the default of the folder. An empty text where there is no such name, or no default. Buffers
+// are as in nvllm_detokenize.
+NVLLM_API NVLLM_MUST_USE
+nvllm_status nvllm_named_prompt(const nvllm_engine *engine,
+                                const char *name,
+                                char *text,
+                                size_t capacity,
+                                size_t *needed,
+                                nvllm_error *error);
 
 /* ---- State: pinned and saved prefixes, forks, and memory ----------------
  * The keys and values of a prompt stay in the prefix cache when its request ends, until their blocks are reused, least

@@ -28,6 +28,14 @@ struct ReluSquared {
     }
 };
 
+struct Gelu {
+    __device__ static float of(float v) { return 0.5f * v * erfcf(-0.70710678f * v); }
+};
+
+struct Tanh {
+    __device__ static float of(float v) { return tanhf(v); }
+};
+
 // Grid [tokens, width / 2048 rounded up], block [256]: only the first dimension has room for 65,536 and more. What pads a row of out is
 // written too.
 template <class T, class CURVE>
@@ -62,3 +70,5 @@ __device__ void activate(const ActivateParams<T>& p) {
 KERNELS(Gate<Silu>, silu)
 KERNELS(Gate<GeluTanh>, gelu_tanh)
 KERNELS(ReluSquared, relu_squared)
+KERNELS(Gelu, gelu)
+KERNELS(Tanh, tanh)

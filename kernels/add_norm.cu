@@ -11,7 +11,7 @@ struct AddNormParams {
     T* out;                    // [tokens, stride]   may be delta; only with a next norm
     T* residual;               // [tokens, stride]
     const T* delta;            // [tokens, stride]
-    const float* weight;       // [hidden] of the next norm
+    const float* weight;       // [hidden] of the next norm, or with biases [2 * hidden]
     const float* post_weight;  // [hidden] of the norm of delta
     int hidden;                // a multiple of 8, at most 64 a thread
     int stride;                // numbers from row to row of out, residual and delta
@@ -43,6 +43,7 @@ __device__ void add_norm(const AddNormParams<T>& p) {
 KERNELS(, None, None, add)
 KERNELS(, None, Rms, add_rms_norm)
 KERNELS(, None, Layer, add_layer_norm)
+KERNELS(, None, LayerBiased, add_layer_norm_biased)
 
 // With two norms the compiler would take more registers than 1024 threads have.
 #define TWO_NORMS __launch_bounds__(1024)

@@ -30,11 +30,13 @@ struct AttentionPrefillParams {
     const DecodeRow* rows;         // [rows with one new token]
     const uint32_t* counts;        // [3], of which the second is how many rows these are, and the last is table_width
     const uint32_t* block_tables;  // [batch rows, table_width]
+    const uint32_t* row_starts;    // [batch rows + 1], read where queries attend to keys behind them
     int qkv_stride;
     int kv_heads;
     int group;            // query heads of a KV head
     int block_size_log2;  // at least 4
     int window;           // positions that a query attends to, its own included; INT_MAX without a sliding window
+    int ahead;            // positions behind its own that a query attends to at most, where it attends to any
     float scale_log2;     // of the scores, or with a softcap of their tanh: scale * log2(e), or softcap * log2(e)
     float tanh_scale;     // scale / softcap; 0 without a softcap
     const float* sinks;   // [heads], or null
@@ -46,6 +48,9 @@ enum class Queries {
     HEADS,   // that share a KV head, of one token
 };
 
+// Which keys queries attend to: those up to their own, or those behind them too, of rows that bring all of their tokens.
+enum class Reach { BACK, BOTH };
+
 // Warps that take the same queries, each a part of the numbers of a head.
 __host__ __device__ constexpr int parts_of(int head_dim) {
     return head_dim > 256 ? 2 : 1;
@@ -53,7 +58,7 @@ __host__ __device__ constexpr int parts_of(int head_dim) {
 
 // Grid [tiles * heads] or [rows * KV heads], block [32 * WARPS], shared [(QUERIES + 4 * KV) rows], or with int8
 // [(QUERIES + 2 * KV) rows + 2 * KV * (head_dim + 6) bytes].
-template <class T, int D, Queries OF, int WARPS, int MT, int KV, Kv FORMAT>
+template <class T, int D, Queries OF, int WARPS, int MT, int KV, Kv FORMAT, Reach REACH = Reach::BACK>
 __device__ void attention_prefill(const AttentionPrefillParams<T>& p) {
     using Rows = Tile<D>;
     constexpr int THREADS = 32 * WARPS;
@@ -90,9 +95,11 @@ __device__ void attention_prefill(const AttentionPrefillParams<T>& p) {
     bf16* stored_scales = reinterpret_cast<bf16*>(bytes + 2 * KV * D);       // [K|V][KV], the next tile's
     float* scales = reinterpret_cast<float*>(stored_scales + 2 * KV);        // [K|V][KV]
     const uint32_t block_mask = (1u << p.block_size_log2) - 1;
-    const int context = tile.position + tile.tokens;
+    const int end = tile.position + tile.tokens;
+    int context = end;
+    if constexpr (REACH == Reach::BOTH) context = min(int(p.row_starts[tile.row + 1] - p.row_starts[tile.row]), end + p.ahead);
     // First positions that the first and the last query attend to.
-    const int window_start = max(0, int(tile.position) + 1 - p.window), last_window_start = max(0, context - p.window);
+    const int window_start = max(0, int(tile.position) + 1 - p.window), last_window_start = max(0, end - p.window);
     const uint32_t* table = p.block_tables + size_t(tile.row) * p.counts[2];
 
     // Copies the bytes of a tile.
@@ -218,7 +225,7 @@ __device__ void attention_prefill(const AttentionPrefillParams<T>& p) {
                 }
             }
         }
-        const bool is_masked = first + KV > int(tile.position);
+        const bool is_masked = first + KV > (REACH == Reach::BACK ? int(tile.position) : min(int(tile.position) + p.ahead, context));
         const bool is_masked_before = first < last_window_start;
 #pragma unroll
         for (int m = 0; m < MT; m++) {
@@ -235,10 +242,11 @@ __device__ void attention_prefill(const AttentionPrefillParams<T>& p) {
                     }
                 }
                 if (is_masked) {
+                    const int last = REACH == Reach::BACK ? own : min(own + p.ahead, context - 1 - first);
 #pragma unroll
                     for (int n = 0; n < KV / 8; n++) {
-                        if (n * 8 + lane % 4 * 2 > own) score[m][n][2 * h] = -INFINITY;
-                        if (n * 8 + lane % 4 * 2 + 1 > own) score[m][n][2 * h + 1] = -INFINITY;
+                        if (n * 8 + lane % 4 * 2 > last) score[m][n][2 * h] = -INFINITY;
+                        if (n * 8 + lane % 4 * 2 + 1 > last) score[m][n][2 * h + 1] = -INFINITY;
                     }
                 }
                 if (is_masked_before) {
@@ -334,6 +342,10 @@ __device__ void attention_prefill(const AttentionPrefillParams<T>& p) {
     extern "C" __global__ void __launch_bounds__(128, 2)                                                           \
         nvllm_k_attention_prefill_d##dim##_##dtype(const __grid_constant__ AttentionPrefillParams<dtype> p) {      \
         attention_prefill<dtype, dim, Queries::TOKENS, 4, queries, keys, Kv::PLAIN>(p);                            \
+    }                                                                                                              \
+    extern "C" __global__ void __launch_bounds__(128, 2)                                                           \
+        nvllm_k_attention_both_ways_d##dim##_##dtype(const __grid_constant__ AttentionPrefillParams<dtype> p) {    \
+        attention_prefill<dtype, dim, Queries::TOKENS, 4, queries, keys, Kv::PLAIN, Reach::BOTH>(p);               \
     }                                                                                                              \
     extern "C" __global__ void __launch_bounds__(128, 2)                                                           \
         nvllm_k_attention_prefill_d##dim##_##dtype##_int8(const __grid_constant__ AttentionPrefillParams<dtype> p) { \

@@ -8,7 +8,7 @@ template <class T>
 struct NormParams {
     T* out;               // [tokens, stride]   may be x
     const T* x;           // [tokens, stride]
-    const float* weight;  // [hidden]
+    const float* weight;  // [hidden], or with biases [2 * hidden]
     int hidden;           // a multiple of 8, at most 64 a thread
     int stride;           // numbers from row to row of out and x
     float eps;
@@ -32,7 +32,7 @@ __device__ void norm(const NormParams<T>& p) {
         for (int j = 0; j < 4; j++) sum = first_sum<KIND>(sum, widen2<T>(kept[k].pair[j]));
     }
     const Moments m = moments<T, KIND, 0>(sum, kept, p.hidden, p.eps);
-    store_normalized(p.out + row, kept, m, first, p.weight, p.hidden);
+    store_normalized<T, KIND>(p.out + row, kept, m, first, p.weight, p.hidden);
 }
 
 #define KERNELS(KIND, NAME)                                                                            \
@@ -45,3 +45,4 @@ __device__ void norm(const NormParams<T>& p) {
 
 KERNELS(Rms, rms_norm)
 KERNELS(Layer, layer_norm)
+KERNELS(LayerBiased, layer_norm_biased)

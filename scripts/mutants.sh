@@ -55,6 +55,18 @@ all_mutants() {
         'with_scale(fields.factor("residual_multiplier")?)' 'with_scale(fields.factor("residual_multiplier")?.max(1.0))'
     mutant granite_logits_multiplied src/model/families/granite.rs golden \
         'scale: 1.0 / fields.factor("logits_scaling")?' 'scale: fields.factor("logits_scaling")?'
+    mutant roberta_rows_from_the_padding src/model/families/bert.rs encoders \
+        'spec(fields, padding + 1)' 'spec(fields, padding)'
+    mutant modernbert_norm_of_the_first_layer src/model/families/modernbert.rs encoders \
+        'if index == 0 {' 'if index == usize::MAX {'
+    mutant modernbert_whole_window_on_both_sides src/model/families/modernbert.rs encoders \
+        'fields.count("local_attention")? / 2 + 1' 'fields.count("local_attention")? + 1'
+    mutant modernbert_ropes_swapped src/model/families/modernbert.rs encoders \
+        'if slides { SLIDING } else { FULL }' 'if slides { FULL } else { SLIDING }'
+    mutant sum_is_read_without_its_norm src/model/layer.rs encoders \
+        'stream.become_normed();' ''
+    mutant second_text_of_the_first_type src/compute/table_rows.rs encoders \
+        'token_types.get(token).copied().unwrap_or(0)' 'token_types.get(token).copied().map_or(0, |_| 0)'
     mutant ernie_rotates_halves src/model/families/ernie4_5.rs golden \
         'Standard::read(fields)?.with_neighbours()' 'Standard::read(fields)?'
     mutant sinks_do_not_count src/compute/cpu/attention/mod.rs ops_agree \
@@ -245,8 +257,10 @@ all_mutants() {
     mutant gqa_group_interleaved src/compute/cpu/attention/tile.rs golden \
         'let head = kv_head * call.group + (first + i) % call.group;' \
         'let head = kv_head + (first + i) % call.group * call.kv.kv_heads;'
-    mutant causal_mask_one_short src/compute/cpu/attention/tile.rs golden \
-        'context: position + 1,' 'context: position.max(1),'
+    mutant causal_mask_one_short src/compute/attention_spec.rs golden \
+        'Reach::Back => position + 1,' 'Reach::Back => position.max(1),'
+    mutant encoders_look_back src/compute/attention_spec.rs encoders \
+        'Reach::Both => self.window.map_or(context,' 'Reach::Both => self.window.map_or(position + 1,'
     mutant reference_gqa_group src/compute/cpu/attention/reference.rs ops_agree \
         'let kv_head = head / (heads / kv.kv_heads);' 'let kv_head = head % kv.kv_heads;'
     mutant rope_position_off_by_one src/compute/cpu/rope_and_cache.rs golden \

@@ -52,7 +52,7 @@ impl Shape {
     }
 
     pub fn attention(&self) -> AttentionSpec {
-        AttentionSpec { heads: self.heads, scale: 0.088, window: None, softcap: None }
+        AttentionSpec { heads: self.heads, scale: 0.088, window: None, softcap: None, reach: compute::Reach::Back }
     }
 
     pub fn qkv(&self) -> usize {

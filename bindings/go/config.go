@@ -148,6 +148,8 @@ type ModelInfo struct {
 	ProcessIndex     int          // which of the processes this is
 	KVCacheDType     KVCacheDType // how keys and values are stored
 	KVTokenBytes     int          // size of the KV cache per token in bytes
+	EmbeddingSize    int          // numbers of an embedding with PoolingAuto; 0 for a classifier
+	NumLabels        int          // labels of a classifier; 0 for other models
 
 	Embedding   WeightPart // the embedding table
 	Attention   WeightPart // the projections of attention
@@ -190,6 +192,8 @@ func (e *Engine) ModelInfo() (ModelInfo, error) {
 		ProcessIndex:     int(info.process_index),
 		KVCacheDType:     KVCacheDType(info.kv_cache_dtype),
 		KVTokenBytes:     int(info.kv_token_bytes),
+		EmbeddingSize:    int(info.embedding_size),
+		NumLabels:        int(info.num_labels),
 		Embedding:        WeightPart{Coding(info.embedding_coding), uint64(info.embedding_bytes)},
 		Attention:        WeightPart{Coding(info.attention_coding), uint64(info.attention_bytes)},
 		FeedForward:      WeightPart{Coding(info.feed_forward_coding), uint64(info.feed_forward_bytes)},

@@ -254,6 +254,16 @@ func (p tokenPrompt) add(e *C.nvllm_engine, options *C.nvllm_request_options, id
 	return C.nvllm_add_request_tokens(e, tokens(p), C.size_t(len(p)), options, id, failed)
 }
 
+type pairPrompt [2]string
+
+func (p pairPrompt) add(e *C.nvllm_engine, options *C.nvllm_request_options, id *C.uint64_t,
+	failed *C.nvllm_error) C.nvllm_status {
+	first, second := C.CString(p[0]), C.CString(p[1])
+	defer C.free(unsafe.Pointer(first))
+	defer C.free(unsafe.Pointer(second))
+	return C.nvllm_add_request_pair(e, first, second, options, id, failed)
+}
+
 // text points to a string's own memory. That of an empty string may be nil, which C refuses.
 func text(s string) *C.char {
 	if s == "" {

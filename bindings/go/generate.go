@@ -16,6 +16,7 @@ import (
 // A Prompt is one of [Engine.GeneratePrompts]: its Messages if there are any, else its Tokens if there are any, else its Text.
 type Prompt struct {
 	Text            string          // as the prompt of [Engine.Add]
+	Second          *string         // the second text of a pair, for a classifier or a reranker
 	Tokens          []uint32        // as those of [Engine.AddTokens]
 	Messages        []Message       // a conversation, as that of [Engine.AddChat]
 	TemplateOptions any             // for Messages: see [Engine.ApplyChatTemplate]
@@ -157,6 +158,9 @@ func (e *Engine) addToBatch(b *batch, at int, given *Prompt) (isFull bool, err e
 	r := newRequest(given.Options)
 	r.batch, r.start = b, b.starts[at]
 	var asked prompt = textPrompt(given.Text)
+	if given.Second != nil {
+		asked = pairPrompt{given.Text, *given.Second}
+	}
 	if len(given.Tokens) > 0 {
 		asked = tokenPrompt(given.Tokens)
 	}

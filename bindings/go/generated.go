@@ -358,6 +358,10 @@ type RequestOptions struct {
 	// XTC: the probability from which on tokens are dropped, above 0 and at most 1. Default 0.1. More than 0.5 is off,
 	// because no two tokens reach it.
 	XtcThreshold float64
+
+	// The first so many numbers of the embedding, from 1 to all that it has, which are normalized again where the model
+	// normalizes its embeddings: for models that were trained for it (Matryoshka). Default 0: all.
+	EmbeddingDimensions int
 }
 
 // assign sets the numbers that are not 0, and leaves every pointer as it is.
@@ -402,6 +406,7 @@ func (o *RequestOptions) assign(native *C.nvllm_request_options) {
 	set(&native.top_n_sigma, o.TopNSigma)
 	set(&native.xtc_probability, o.XtcProbability)
 	set(&native.xtc_threshold, o.XtcThreshold)
+	set(&native.embedding_dimensions, o.EmbeddingDimensions)
 }
 
 // checkRanges refuses numbers that the fields of the C API cannot say.
@@ -420,6 +425,7 @@ func (o *RequestOptions) checkRanges() error {
 		inSignedRange("ToolChoice", int(o.ToolChoice)),
 		inRange("DryAllowedLength", int(o.DryAllowedLength)),
 		inRange("DryPenaltyLastN", int(o.DryPenaltyLastN)),
+		inRange("EmbeddingDimensions", int(o.EmbeddingDimensions)),
 	)
 }
 
@@ -461,6 +467,7 @@ func (o *RequestOptions) read(native, plain *C.nvllm_request_options) {
 	read(&o.TopNSigma, native.top_n_sigma, plain.top_n_sigma)
 	read(&o.XtcProbability, native.xtc_probability, plain.xtc_probability)
 	read(&o.XtcThreshold, native.xtc_threshold, plain.xtc_threshold)
+	read(&o.EmbeddingDimensions, native.embedding_dimensions, plain.embedding_dimensions)
 }
 
 // Stats are counters since the engine opened, and gauges of now.

@@ -17,11 +17,14 @@ import (
 // A Pooling selects how the final hidden states of a prompt become an embedding.
 type Pooling uint32
 
-// The kinds of pooling. With any other than PoolingNone, a request has one output, with an [Output.Embedding].
+// The kinds of pooling. With any other than PoolingNone, a request has one output, with an [Output.Embedding],
+// or of a classifier with [Output.Scores].
 const (
 	PoolingNone Pooling = C.NVLLM_POOLING_NONE // the request generates
 	PoolingLast Pooling = C.NVLLM_POOLING_LAST // the hidden state of the last token
 	PoolingMean Pooling = C.NVLLM_POOLING_MEAN // the mean of the hidden states of all tokens
+	PoolingCLS  Pooling = C.NVLLM_POOLING_CLS  // the hidden state of the first token; only for encoders
+	PoolingAuto Pooling = C.NVLLM_POOLING_AUTO // as the model's folder says; the scores of a classifier
 )
 
 // An EarlyStopping selects when a beam search ends once it has as many results as beams.

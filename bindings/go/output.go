@@ -67,6 +67,7 @@ type Output struct {
 	PromptTopTokens   [][]uint32
 	PromptTopLogprobs [][]float32
 	Embedding         []float32 // the pooled embedding, or nil
+	Scores            []float32 // of a classifier: one for each label, or nil
 }
 
 // FinishReason is Finish, by the name that the other languages have for it.
@@ -107,6 +108,7 @@ func copyOutput(shown *C.nvllm_output) Output {
 		PromptTopTokens:   rows(copied[uint32](unsafe.Pointer(shown.prompt_top_tokens), places*promptWidth), promptWidth),
 		PromptTopLogprobs: rows(copied[float32](unsafe.Pointer(shown.prompt_top_logprobs), places*promptWidth), promptWidth),
 		Embedding:         copied[float32](unsafe.Pointer(shown.embedding), int(shown.embedding_len)),
+		Scores:            copied[float32](unsafe.Pointer(shown.scores), int(shown.num_scores)),
 	}
 	if out.Finish == FinishError {
 		failed := &Error{Status: Status(shown.status), Message: "no reason given"}

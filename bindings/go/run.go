@@ -108,6 +108,11 @@ func (e *Engine) StreamTokens(ctx context.Context, tokens []uint32, options *Req
 	return e.stream(ctx, tokenPrompt(tokens), options)
 }
 
+// StreamPair is [Engine.Stream] for a pair of texts, which a classifier or a reranker scores: set Pooling to [PoolingAuto].
+func (e *Engine) StreamPair(ctx context.Context, text, second string, options *RequestOptions) (<-chan Delta, error) {
+	return e.stream(ctx, pairPrompt{text, second}, options)
+}
+
 func (e *Engine) stream(ctx context.Context, p prompt, options *RequestOptions) (<-chan Delta, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err

@@ -54,7 +54,7 @@ __device__ inline void add_norm_row(const Params& p, size_t row, const FirstWeig
     }
     if constexpr (NEXT != Norm::None) {
         const Moments m = moments<T, NEXT, 2>(sum, kept, p.hidden, p.eps);
-        store_normalized(p.out + row, kept, m, first, p.weight, p.hidden);
+        store_normalized<T, NEXT>(p.out + row, kept, m, first, p.weight, p.hidden);
     }
 }
 
@@ -80,6 +80,6 @@ __device__ inline void norm_row(const Params& p, size_t row, const FirstWeights&
     }
     if constexpr (NEXT != Norm::None) {
         const Moments m = moments<T, NEXT, 2>(sum, kept, p.hidden, p.eps);
-        store_normalized(p.out + row, kept, m, first, p.weight, p.hidden);
+        store_normalized<T, NEXT>(p.out + row, kept, m, first, p.weight, p.hidden);
     }
 }

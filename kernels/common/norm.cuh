@@ -7,7 +7,7 @@
 #include "numbers.cuh"
 
 // Which normalization a kernel is compiled for. None: the kernel has no such norm.
-enum class Norm { None, Rms, Layer };
+enum class Norm { None, Rms, Layer, LayerBiased };
 
 // Groups of eight numbers that a thread keeps at most: rows of up to 64 numbers a thread.
 constexpr int KEPT = 8;
@@ -54,7 +54,7 @@ struct Moments {
 template <Norm KIND>
 __device__ inline float first_sum(float sum, float2 v) {
     if constexpr (KIND == Norm::Rms) sum += v.x * v.x + v.y * v.y;
-    if constexpr (KIND == Norm::Layer) sum += v.x + v.y;
+    if constexpr (KIND == Norm::Layer || KIND == Norm::LayerBiased) sum += v.x + v.y;
     return sum;
 }
 
@@ -85,8 +85,8 @@ __device__ inline float2 normalized(Pair pair, const Moments& m, const FirstWeig
     return make_float2((v.x - m.mean) * m.factor * w.x, (v.y - m.mean) * m.factor * w.y);
 }
 
-// Writes the kept row, normalized.
-template <class T, int GROUPS>
+// Writes the kept row, normalized. The biases of a norm that has some stand behind its weights.
+template <class T, Norm KIND, int GROUPS>
 __device__ inline void store_normalized(T* out, Eight (&kept)[GROUPS], const Moments& m, const FirstWeights& first, const float* weight,
                                         int hidden) {
 #pragma unroll
@@ -94,7 +94,11 @@ __device__ inline void store_normalized(T* out, Eight (&kept)[GROUPS], const Mom
         const int i = group_start(k);
         if (i >= hidden) break;
         for (int j = 0; j < 4; j++) {
-            const float2 v = normalized<T>(kept[k].pair[j], m, first, weight, k, j);
+            float2 v = normalized<T>(kept[k].pair[j], m, first, weight, k, j);
+            if constexpr (KIND == Norm::LayerBiased) {
+                const float2 bias = *reinterpret_cast<const float2*>(weight + hidden + i + 2 * j);
+                v = make_float2(v.x + bias.x, v.y + bias.y);
+            }
             kept[k].pair[j] = narrow2<T>(v.x, v.y);
         }
         store_eight(out + i, kept[k]);

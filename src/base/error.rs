@@ -47,6 +47,15 @@ pub enum Error {
         /// `max_model_len`.
         limit: usize,
     },
+    /// A model that computes texts whole cannot compute this one.
+    TextTooLong {
+        /// Tokens of the text.
+        tokens: usize,
+        /// The most that a text may have.
+        limit: usize,
+        /// What sets this limit.
+        option: &'static str,
+    },
     /// The request can never run. The rest of its prompt was not tokenized.
     PromptFarTooLong {
         /// Minimum number of tokens of the prompt.
@@ -366,6 +375,9 @@ impl fmt::Display for Error {
                     f,
                     "prompt has {tokens} tokens, but max_model_len is {limit}, of which one is reserved for the completion"
                 )
+            }
+            Error::TextTooLong { tokens, limit, option } => {
+                write!(f, "the text has {tokens} tokens, but {option} is {limit}, and the model computes a text whole")
             }
             Error::PromptFarTooLong { tokens, limit } => {
                 write!(

@@ -293,6 +293,10 @@ pub struct nvllm_model_info {
     pub feed_forward_bytes: u64,
     /// Size of the output head in bytes; 0 if the embedding table serves as the head.
     pub head_bytes: u64,
+    /// Numbers of an embedding with NVLLM_POOLING_AUTO: hidden_size, or what the model's folder makes of it. 0 for a classifier.
+    pub embedding_size: u32,
+    /// Labels of a classifier: see nvllm_label. 0 for other models.
+    pub num_labels: u32,
 }
 
 /// [any] Sets the defaults: nvllm_engine_config_init(&config, sizeof config). Writes at most struct_size bytes.

@@ -13,6 +13,7 @@ use super::status::{nvllm_error, nvllm_status};
 use super::stepping::{Shown, nvllm_output};
 use base::error::Error;
 use base::limits;
+use engine::sampling_params::SamplingParams;
 use engine::{Asked, EngineHandle, Progress, Prompt, Sink};
 use std::collections::BTreeMap;
 use std::ffi::{c_char, c_void};
@@ -23,7 +24,7 @@ use std::sync::Arc;
 
 /// The results of nvllm_generate. Destroyed by nvllm_result_free; independent of the engine.
 pub struct nvllm_result {
-    outputs: Vec<Shown>,
+    pub(super) outputs: Vec<Shown>,
 }
 
 /// Progress of nvllm_generate.
@@ -93,7 +94,8 @@ pub unsafe extern "C" fn nvllm_generate(
             (engine, prompts, Options::of(memory::slice("options", options, num_options)?, num_prompts)?)
         };
         // SAFETY: the header asks for options of struct_size bytes.
-        let outputs = unsafe { generate(&engine, prompts, options, Reporter::new(progress, progress_user_data))? };
+        let outputs =
+            unsafe { generate(&engine, prompts, options, |_| {}, Reporter::new(progress, progress_user_data))? };
         // SAFETY: not NULL by the check above; the header asks for a place to write.
         unsafe { result.write(Box::into_raw(Box::new(nvllm_result { outputs }))) };
         Ok(NVLLM_OK)
@@ -129,7 +131,8 @@ pub unsafe extern "C" fn nvllm_generate_tokens(
             (engine, prompts, Options::of(memory::slice("options", options, num_options)?, num_prompts)?)
         };
         // SAFETY: the header asks for options of struct_size bytes.
-        let outputs = unsafe { generate(&engine, prompts, options, Reporter::new(progress, progress_user_data))? };
+        let outputs =
+            unsafe { generate(&engine, prompts, options, |_| {}, Reporter::new(progress, progress_user_data))? };
         // SAFETY: not NULL by the check above; the header asks for a place to write.
         unsafe { result.write(Box::into_raw(Box::new(nvllm_result { outputs }))) };
         Ok(NVLLM_OK)
@@ -205,7 +208,7 @@ pub unsafe extern "C" fn nvllm_generate_prompts(
         });
         let reporter = Reporter::new(progress, progress_user_data);
         // SAFETY: the header asks for options of struct_size bytes.
-        let outputs = unsafe { generate(&engine, prompts.collect(), Options::Each(&options), reporter)? };
+        let outputs = unsafe { generate(&engine, prompts.collect(), Options::Each(&options), |_| {}, reporter)? };
         // SAFETY: not NULL by the check above; the header asks for a place to write.
         unsafe { result.write(Box::into_raw(Box::new(nvllm_result { outputs }))) };
         Ok(NVLLM_OK)
@@ -331,13 +334,13 @@ unsafe impl Versioned for nvllm_progress {
 }
 
 /// The host's progress callback.
-struct Reporter {
+pub(super) struct Reporter {
     call: nvllm_generate_progress_fn,
     user_data: HostPointer,
 }
 
 impl Reporter {
-    fn new(call: nvllm_generate_progress_fn, user_data: *mut c_void) -> Reporter {
+    pub(super) fn new(call: nvllm_generate_progress_fn, user_data: *mut c_void) -> Reporter {
         Reporter { call, user_data: HostPointer(user_data) }
     }
 
@@ -362,12 +365,12 @@ impl Reporter {
 }
 
 /// Refuses more prompts than results are made for, before anything is made of them.
-fn check_count(prompts: usize) -> Result<(), Error> {
+pub(super) fn check_count(prompts: usize) -> Result<(), Error> {
     limits::at_most("num_prompts", prompts, limits::QUEUED_COMPLETIONS, "NVLLM_MAX_QUEUED_COMPLETIONS")
 }
 
 /// The options of many prompts.
-enum Options<'a> {
+pub(super) enum Options<'a> {
     /// Those of all prompts; NULL means the model's own.
     Shared(*const nvllm_request_options),
     /// As many as there are prompts.
@@ -376,7 +379,7 @@ enum Options<'a> {
 
 impl Options<'_> {
     /// What an array of none, one or `prompts` pointers means.
-    fn of(array: &[*const nvllm_request_options], prompts: usize) -> Result<Options<'_>, Refusal> {
+    pub(super) fn of(array: &[*const nvllm_request_options], prompts: usize) -> Result<Options<'_>, Refusal> {
         match array {
             [] => Ok(Options::Shared(std::ptr::null())),
             [one] => Ok(Options::Shared(*one)),
@@ -386,7 +389,7 @@ impl Options<'_> {
     }
 }
 
-fn no_null<T>(what: &'static str, pointers: &[*const T]) -> Result<(), Refusal> {
+pub(super) fn no_null<T>(what: &'static str, pointers: &[*const T]) -> Result<(), Refusal> {
     if pointers.iter().any(|pointer| pointer.is_null()) { Err(Refusal::Null(what)) } else { Ok(()) }
 }
 
@@ -396,10 +399,11 @@ fn no_null<T>(what: &'static str, pointers: &[*const T]) -> Result<(), Refusal> 
 /// # Safety
 ///
 /// Each of `options` is NULL or has struct_size bytes, and its arrays have the lengths it says, until this returns.
-unsafe fn generate(
+pub(super) unsafe fn generate(
     engine: &Handle,
     prompts: Vec<Result<Prompt, Refusal>>,
     options: Options,
+    prepare: fn(&mut SamplingParams),
     reporter: Reporter,
 ) -> Result<Vec<Shown>, Refusal> {
     let handle = engine.handle();
@@ -408,7 +412,9 @@ unsafe fn generate(
         Options::Each(own) => (None, own),
         Options::Shared(options) => {
             // SAFETY: promised by the caller.
-            let options = Arc::new(handle.check(unsafe { sampling_params(handle, options)? })?);
+            let mut params = unsafe { sampling_params(handle, options)? };
+            prepare(&mut params);
+            let options = Arc::new(handle.check(params)?);
             handle.check_structure(&options)?;
             (Some(options), &[][..])
         }
@@ -436,7 +442,10 @@ unsafe fn generate(
             // SAFETY: promised by the caller.
             None => unsafe { sampling_params(handle, own[index]) },
         };
-        let checked = params.and_then(|params| Ok(Arc::new(handle.check(params)?)));
+        let checked = params.and_then(|mut params| {
+            prepare(&mut params);
+            Ok(Arc::new(handle.check(params)?))
+        });
         checked.map(|options| (prompt, options)).map_err(|refusal| refused.insert(index, refusal)).ok()
     };
 

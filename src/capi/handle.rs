@@ -307,6 +307,8 @@ mod tests {
                 .layers(1),
             window: None,
             windowed: None,
+            pooled: Default::default(),
+            pooled_width: 1,
             fingerprint: 0,
             parts: [(None, 0); 4],
         };

@@ -46,6 +46,8 @@ impl From<&ModelInfo> for nvllm_model_info {
             attention_bytes: info.bytes_of(WeightPart::Attention),
             feed_forward_bytes: info.bytes_of(WeightPart::FeedForward),
             head_bytes: info.bytes_of(WeightPart::Head),
+            embedding_size: if info.pooled.scores.is_some() { 0 } else { count(info.pooled_width) },
+            num_labels: count(info.pooled.scores.as_ref().map_or(0, |scores| scores.labels.len())),
         }
     }
 }

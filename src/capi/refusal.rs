@@ -104,7 +104,9 @@ pub(super) fn status_of(error: &Error) -> nvllm_status_code {
         | Error::Structure { .. }
         | Error::StructureLost { .. }
         | Error::Json { .. } => NVLLM_ERR_INVALID_ARGUMENT,
-        Error::PromptTooLong { .. } | Error::PromptFarTooLong { .. } => NVLLM_ERR_CONTEXT_LENGTH,
+        Error::PromptTooLong { .. } | Error::PromptFarTooLong { .. } | Error::TextTooLong { .. } => {
+            NVLLM_ERR_CONTEXT_LENGTH
+        }
         Error::RequestTooLarge { .. }
         | Error::PinsFull { .. }
         | Error::NoFreeBlocks { .. }

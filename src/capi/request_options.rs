@@ -48,6 +48,7 @@ impl nvllm_request_options {
             max_wait,
             completions,
             pooling,
+            embedding_dimensions,
             beams,
             cache_salt,
             pinning,
@@ -102,6 +103,8 @@ impl nvllm_request_options {
                 Pooling::None => nvllm_pooling::NVLLM_POOLING_NONE,
                 Pooling::Last => nvllm_pooling::NVLLM_POOLING_LAST,
                 Pooling::Mean => nvllm_pooling::NVLLM_POOLING_MEAN,
+                Pooling::First => nvllm_pooling::NVLLM_POOLING_CLS,
+                Pooling::Auto => nvllm_pooling::NVLLM_POOLING_AUTO,
             } as u32,
             num_prompt_logprobs,
             early_stopping: match beams.early_stopping {
@@ -130,6 +133,8 @@ impl nvllm_request_options {
             xtc_probability,
             xtc_threshold,
             reserved_last: 0,
+            embedding_dimensions: embedding_dimensions.unwrap_or(0),
+            reserved_of_dimensions: 0,
         }
     }
 
@@ -162,8 +167,12 @@ impl nvllm_request_options {
         let (structure, tools) = unsafe { (self.structure()?, self.tools()?) };
         // SAFETY: promised by the caller.
         let dry_sequence_breakers = unsafe { self.dry_sequence_breakers()? };
-        let reserved =
-            [("reserved", self.reserved), ("reserved_too", self.reserved_too), ("reserved_last", self.reserved_last)];
+        let reserved = [
+            ("reserved", self.reserved),
+            ("reserved_too", self.reserved_too),
+            ("reserved_last", self.reserved_last),
+            ("reserved_of_dimensions", self.reserved_of_dimensions),
+        ];
         for (field, value) in reserved {
             if value != 0 {
                 return Err(Error::Option { field, value: value.to_string(), wanted: "0" }.into());
@@ -197,6 +206,7 @@ impl nvllm_request_options {
             beams: self.beams()?,
             max_wait: Some(Duration::from_micros(self.max_wait_us)).filter(|time| !time.is_zero()),
             pooling: pooling(self.pooling)?,
+            embedding_dimensions: (self.embedding_dimensions > 0).then_some(self.embedding_dimensions),
             cache_salt: self.cache_salt,
             pinning: match switch("pin_prompt", self.pin_prompt)? {
                 true => Pinning::Pinned,
@@ -346,10 +356,14 @@ fn pooling(value: u32) -> Result<Pooling, Error> {
     const NONE: u32 = nvllm_pooling::NVLLM_POOLING_NONE as u32;
     const LAST: u32 = nvllm_pooling::NVLLM_POOLING_LAST as u32;
     const MEAN: u32 = nvllm_pooling::NVLLM_POOLING_MEAN as u32;
+    const CLS: u32 = nvllm_pooling::NVLLM_POOLING_CLS as u32;
+    const AUTO: u32 = nvllm_pooling::NVLLM_POOLING_AUTO as u32;
     match value {
         NONE => Ok(Pooling::None),
         LAST => Ok(Pooling::Last),
         MEAN => Ok(Pooling::Mean),
+        CLS => Ok(Pooling::First),
+        AUTO => Ok(Pooling::Auto),
         _ => Err(Error::Option { field: "pooling", value: value.to_string(), wanted: "one of NVLLM_POOLING_*" }),
     }
 }
@@ -406,6 +420,7 @@ mod tests {
             max_wait: Some(Duration::from_micros(8)),
             completions: 9,
             pooling: Pooling::Mean,
+            embedding_dimensions: Some(14),
             beams: Some(beams),
             cache_salt: 10,
             pinning: Pinning::Pinned,

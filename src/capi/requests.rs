@@ -195,6 +195,11 @@ pub struct nvllm_request_options {
     pub xtc_threshold: f32,
     /// Must be 0.
     pub reserved_last: u32,
+    /// The first so many numbers of the embedding, from 1 to all that it has, which are normalized again where the model normalizes its embeddings: for models
+    /// that were trained for it (Matryoshka). Default 0: all.
+    pub embedding_dimensions: u32,
+    /// Must be 0.
+    pub reserved_of_dimensions: u32,
 }
 
 /// Which tools a completion calls.
@@ -210,7 +215,7 @@ pub enum nvllm_tool_choice {
     NVLLM_TOOL_CHOICE_NAMED = 3,
 }
 
-/// How the final hidden states of a prompt, after the model's last norm, become an embedding.
+/// How the final hidden states of a prompt, after the model's last norm, become an embedding. A classifier takes NVLLM_POOLING_AUTO alone.
 #[repr(C)]
 pub enum nvllm_pooling {
     /// No embedding: the request generates.
@@ -220,6 +225,11 @@ pub enum nvllm_pooling {
     /// The mean of the hidden states of all tokens. Such a request does not use the prefix cache, which holds no hidden
     /// states.
     NVLLM_POOLING_MEAN = 2,
+    /// The hidden state of the first token. Only for encoders.
+    NVLLM_POOLING_CLS = 3,
+    /// As the model's folder says, for sentence-transformers or in the config of a classifier: one of those above, then the layers and the normalization that
+    /// the folder names. A classifier gives scores instead of an embedding. Refused where the folder says nothing.
+    NVLLM_POOLING_AUTO = 4,
 }
 
 /// When a beam search ends once it has as many results as beams.

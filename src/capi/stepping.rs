@@ -107,10 +107,10 @@ pub struct nvllm_output {
     pub cumulative_logprob: f32,
     /// Message of the error if finish_reason is NVLLM_FINISH_ERROR; else NULL. UTF-8 and NUL-terminated.
     pub error_message: *const c_char,
-    /// The pooled embedding, in the output that ends the request; else NULL. It is not normalized: divide by its length to
-    /// compute a cosine. [embedding_len]
+    /// The pooled embedding, in the output that ends the request; else NULL. It is not normalized, unless NVLLM_POOLING_AUTO is asked for and the model's
+    /// folder says so: divide by its length to compute a cosine. [embedding_len]
     pub embedding: *const f32,
-    /// hidden_size of the model, or 0.
+    /// Its length: hidden_size of the model, with NVLLM_POOLING_AUTO embedding_size, with embedding_dimensions that many; or 0.
     pub embedding_len: usize,
     /// num_logprobs of the request's options.
     pub num_logprobs: u32,
@@ -130,6 +130,12 @@ pub struct nvllm_output {
     /// Number of tokens of reasoning so far, without its markers; 0 if max_thinking_tokens of the request's options is not set. Of an end
     /// marker that is several tokens, all but the last count.
     pub reasoning_tokens: u32,
+    /// The scores of a classifier with NVLLM_POOLING_AUTO, in the output that ends the request; else NULL. One for each label of the model: see nvllm_label.
+    /// Where the model has one label, or says so, each is between 0 and 1 by itself; else they add up to 1, unless the model wants its logits as they are.
+    /// [num_scores]
+    pub scores: *const f32,
+    /// Length of `scores`: num_labels of the model, or 0.
+    pub num_scores: usize,
 }
 
 /// Receives one output, which is valid during the call only. Any return value other than 0 cancels the request.
@@ -355,6 +361,7 @@ pub(super) struct Shown {
     /// The error's message and its NUL.
     error: Vec<u8>,
     embedding: Vec<f32>,
+    scores: Vec<f32>,
     logprobs: Logprobs,
     prompt_logprobs: Logprobs,
 }
@@ -394,6 +401,8 @@ impl Default for Shown {
             score: 0.0,
             reserved: 0,
             reasoning_tokens: 0,
+            scores: std::ptr::null(),
+            num_scores: 0,
         };
         Shown {
             view,
@@ -401,6 +410,7 @@ impl Default for Shown {
             text: Vec::new(),
             error: Vec::new(),
             embedding: Vec::new(),
+            scores: Vec::new(),
             logprobs: Logprobs::default(),
             prompt_logprobs: Logprobs::default(),
         }
@@ -418,6 +428,7 @@ impl Shown {
         self.text.push(0);
         self.embedding.clear();
         self.embedding.extend_from_slice(&output.embedding);
+        self.scores.clone_from(&output.scores);
         self.logprobs.clone_from(&output.logprobs);
         self.prompt_logprobs.clone_from(&output.prompt_logprobs);
         let (finish, status) = match &output.finish {
@@ -460,6 +471,8 @@ impl Shown {
             error_message,
             embedding: if output.embedding.is_empty() { std::ptr::null() } else { self.embedding.as_ptr() },
             embedding_len: output.embedding.len(),
+            scores: start(&self.scores),
+            num_scores: self.scores.len(),
             ..self.view
         };
         &self.view

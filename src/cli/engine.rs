@@ -587,6 +587,8 @@ mod tests {
             (Quantization::Int4 as i32, quantization::NVLLM_QUANTIZATION_INT4 as i32),
             (Pooling::Last as i32, pooling::NVLLM_POOLING_LAST as i32),
             (Pooling::Mean as i32, pooling::NVLLM_POOLING_MEAN as i32),
+            (Pooling::Cls as i32, pooling::NVLLM_POOLING_CLS as i32),
+            (Pooling::Auto as i32, pooling::NVLLM_POOLING_AUTO as i32),
             (STRUCTURE_JSON_SCHEMA, structure::NVLLM_STRUCTURE_JSON_SCHEMA as i32),
             (STRUCTURE_REGEX, structure::NVLLM_STRUCTURE_REGEX as i32),
             (STRUCTURE_LARK, structure::NVLLM_STRUCTURE_LARK as i32),

@@ -104,6 +104,8 @@ pub struct nvllm_model_info {
     pub attention_bytes: u64,
     pub feed_forward_bytes: u64,
     pub head_bytes: u64,
+    pub embedding_size: u32,
+    pub num_labels: u32,
 }
 
 #[repr(C)]
@@ -162,6 +164,8 @@ pub struct nvllm_request_options {
     pub xtc_probability: f32,
     pub xtc_threshold: f32,
     pub reserved_last: u32,
+    pub embedding_dimensions: u32,
+    pub reserved_of_dimensions: u32,
 }
 
 #[repr(C)]
@@ -210,6 +214,8 @@ pub struct nvllm_output {
     pub score: f32,
     pub reserved: u32,
     pub reasoning_tokens: u32,
+    pub scores: *const f32,
+    pub num_scores: usize,
 }
 
 #[repr(C)]
@@ -358,7 +364,7 @@ mod tests {
 
     /// Compares a struct of this file with that of the library which has the same name.
     macro_rules! same_layout {
-        ($library:ident :: $section:ident :: $name:ident { $($field:ident),* }) => {
+        ($library:ident :: $section:ident :: $name:ident { $($field:ident),* }) => {{
             type Theirs = $library::$section::$name;
             assert_eq!(size_of::<super::$name>(), size_of::<Theirs>(), "size of {}", stringify!($name));
             assert_eq!(align_of::<super::$name>(), align_of::<Theirs>(), "alignment of {}", stringify!($name));
@@ -368,207 +374,199 @@ mod tests {
             )*
             // Fields of equal offsets have the same types: each is copied from theirs to ours.
             let _same_types = |theirs: &Theirs| super::$name { $($field: theirs.$field),* };
-        };
+        }};
     }
 
     #[test]
     fn every_struct_has_the_layout_of_the_library() {
-        {
-            same_layout!(capi::status::nvllm_error { status, native_code, message });
-        }
-        {
-            same_layout!(capi::engine::nvllm_engine_config {
-                struct_size,
-                model_path,
-                device,
-                device_index,
-                dtype,
-                num_threads,
-                max_model_len,
-                max_num_seqs,
-                max_batched_tokens,
-                max_queue,
-                kv_block_size,
-                enable_prefix_cache,
-                kv_cache_bytes,
-                memory_utilization,
-                tensor_parallel_size,
-                enforce_eager,
-                batch_invariant,
-                seed,
-                progress,
-                progress_user_data,
-                load_mode,
-                device_indices,
-                num_device_indices,
-                num_processes,
-                process_index,
-                peer_timeout_ms,
-                rendezvous,
-                kv_cache_dtype,
-                quantization,
-                gpu_memory_bytes,
-                state_checkpoint_interval
-            });
-        }
-        {
-            same_layout!(capi::engine::nvllm_model_info {
-                struct_size,
-                vocab_size,
-                max_model_len,
-                num_layers,
-                hidden_size,
-                bos_token,
-                eos_token,
-                num_parameters,
-                weight_bytes,
-                kv_cache_bytes,
-                num_kv_blocks,
-                kv_block_size,
-                device,
-                device_index,
-                max_num_seqs,
-                max_batched_tokens,
-                tensor_parallel_size,
-                process_index,
-                kv_cache_dtype,
-                kv_token_bytes,
-                embedding_coding,
-                attention_coding,
-                feed_forward_coding,
-                head_coding,
-                embedding_bytes,
-                attention_bytes,
-                feed_forward_bytes,
-                head_bytes
-            });
-        }
-        {
-            same_layout!(capi::requests::nvllm_request_options {
-                struct_size,
-                tag,
-                max_tokens,
-                min_tokens,
-                temperature,
-                top_p,
-                min_p,
-                top_k,
-                repetition_penalty,
-                presence_penalty,
-                frequency_penalty,
-                seed,
-                ignore_eos,
-                priority,
-                stop,
-                num_stop,
-                stop_tokens,
-                num_stop_tokens,
-                bias_tokens,
-                bias_values,
-                num_bias,
-                num_logprobs,
-                n,
-                beam_width,
-                length_penalty,
-                include_stop,
-                max_wait_us,
-                cache_salt,
-                pin_prompt,
-                pooling,
-                num_prompt_logprobs,
-                early_stopping,
-                structure,
-                structure_kind,
-                reserved,
-                tools,
-                tool_name,
-                tool_choice,
-                parallel_tool_calls,
-                strict_tools,
-                keep_special_tokens,
-                max_thinking_tokens,
-                reserved_too,
-                dry_sequence_breakers,
-                num_dry_sequence_breakers,
-                dry_multiplier,
-                dry_base,
-                dry_allowed_length,
-                dry_penalty_last_n,
-                top_n_sigma,
-                xtc_probability,
-                xtc_threshold,
-                reserved_last
-            });
-        }
-        {
-            same_layout!(capi::stepping::nvllm_step_result {
-                struct_size,
-                num_outputs,
-                num_running,
-                num_waiting,
-                num_iterations,
-                in_flight,
-                prefill_tokens,
-                decode_tokens,
-                elapsed_us
-            });
-        }
-        {
-            same_layout!(capi::stepping::nvllm_output {
-                struct_size,
-                request_id,
-                tag,
-                token_ids,
-                num_token_ids,
-                text,
-                text_len,
-                index,
-                finish_reason,
-                status,
-                prompt_tokens,
-                cached_tokens,
-                completion_tokens,
-                time_to_first_token_us,
-                logprobs,
-                top_tokens,
-                top_logprobs,
-                cumulative_logprob,
-                error_message,
-                embedding,
-                embedding_len,
-                num_logprobs,
-                num_prompt_logprobs,
-                prompt_logprobs,
-                prompt_top_tokens,
-                prompt_top_logprobs,
-                score,
-                reserved,
-                reasoning_tokens
-            });
-        }
-        {
-            same_layout!(capi::stats::nvllm_stats {
-                struct_size,
-                steps,
-                prompt_tokens,
-                cached_tokens,
-                generated_tokens,
-                preemptions,
-                step_time_us,
-                running,
-                waiting,
-                kv_blocks_total,
-                kv_blocks_used,
-                log_messages_dropped,
-                prefix_cache_queries,
-                prefix_cache_hits,
-                prefix_cache_evictions,
-                kv_blocks_pinned,
-                gpu_memory_bytes,
-                kv_cache_bytes_mapped,
-                prefix_cache_recomputed
-            });
-        }
+        same_layout!(capi::status::nvllm_error { status, native_code, message });
+        same_layout!(capi::engine::nvllm_engine_config {
+            struct_size,
+            model_path,
+            device,
+            device_index,
+            dtype,
+            num_threads,
+            max_model_len,
+            max_num_seqs,
+            max_batched_tokens,
+            max_queue,
+            kv_block_size,
+            enable_prefix_cache,
+            kv_cache_bytes,
+            memory_utilization,
+            tensor_parallel_size,
+            enforce_eager,
+            batch_invariant,
+            seed,
+            progress,
+            progress_user_data,
+            load_mode,
+            device_indices,
+            num_device_indices,
+            num_processes,
+            process_index,
+            peer_timeout_ms,
+            rendezvous,
+            kv_cache_dtype,
+            quantization,
+            gpu_memory_bytes,
+            state_checkpoint_interval
+        });
+        same_layout!(capi::engine::nvllm_model_info {
+            struct_size,
+            vocab_size,
+            max_model_len,
+            num_layers,
+            hidden_size,
+            bos_token,
+            eos_token,
+            num_parameters,
+            weight_bytes,
+            kv_cache_bytes,
+            num_kv_blocks,
+            kv_block_size,
+            device,
+            device_index,
+            max_num_seqs,
+            max_batched_tokens,
+            tensor_parallel_size,
+            process_index,
+            kv_cache_dtype,
+            kv_token_bytes,
+            embedding_coding,
+            attention_coding,
+            feed_forward_coding,
+            head_coding,
+            embedding_bytes,
+            attention_bytes,
+            feed_forward_bytes,
+            head_bytes,
+            embedding_size,
+            num_labels
+        });
+        same_layout!(capi::requests::nvllm_request_options {
+            struct_size,
+            tag,
+            max_tokens,
+            min_tokens,
+            temperature,
+            top_p,
+            min_p,
+            top_k,
+            repetition_penalty,
+            presence_penalty,
+            frequency_penalty,
+            seed,
+            ignore_eos,
+            priority,
+            stop,
+            num_stop,
+            stop_tokens,
+            num_stop_tokens,
+            bias_tokens,
+            bias_values,
+            num_bias,
+            num_logprobs,
+            n,
+            beam_width,
+            length_penalty,
+            include_stop,
+            max_wait_us,
+            cache_salt,
+            pin_prompt,
+            pooling,
+            num_prompt_logprobs,
+            early_stopping,
+            structure,
+            structure_kind,
+            reserved,
+            tools,
+            tool_name,
+            tool_choice,
+            parallel_tool_calls,
+            strict_tools,
+            keep_special_tokens,
+            max_thinking_tokens,
+            reserved_too,
+            dry_sequence_breakers,
+            num_dry_sequence_breakers,
+            dry_multiplier,
+            dry_base,
+            dry_allowed_length,
+            dry_penalty_last_n,
+            top_n_sigma,
+            xtc_probability,
+            xtc_threshold,
+            reserved_last,
+            embedding_dimensions,
+            reserved_of_dimensions
+        });
+        same_layout!(capi::stepping::nvllm_step_result {
+            struct_size,
+            num_outputs,
+            num_running,
+            num_waiting,
+            num_iterations,
+            in_flight,
+            prefill_tokens,
+            decode_tokens,
+            elapsed_us
+        });
+        same_layout!(capi::stepping::nvllm_output {
+            struct_size,
+            request_id,
+            tag,
+            token_ids,
+            num_token_ids,
+            text,
+            text_len,
+            index,
+            finish_reason,
+            status,
+            prompt_tokens,
+            cached_tokens,
+            completion_tokens,
+            time_to_first_token_us,
+            logprobs,
+            top_tokens,
+            top_logprobs,
+            cumulative_logprob,
+            error_message,
+            embedding,
+            embedding_len,
+            num_logprobs,
+            num_prompt_logprobs,
+            prompt_logprobs,
+            prompt_top_tokens,
+            prompt_top_logprobs,
+            score,
+            reserved,
+            reasoning_tokens,
+            scores,
+            num_scores
+        });
+        same_layout!(capi::stats::nvllm_stats {
+            struct_size,
+            steps,
+            prompt_tokens,
+            cached_tokens,
+            generated_tokens,
+            preemptions,
+            step_time_us,
+            running,
+            waiting,
+            kv_blocks_total,
+            kv_blocks_used,
+            log_messages_dropped,
+            prefix_cache_queries,
+            prefix_cache_hits,
+            prefix_cache_evictions,
+            kv_blocks_pinned,
+            gpu_memory_bytes,
+            kv_cache_bytes_mapped,
+            prefix_cache_recomputed
+        });
     }
 
     #[test]

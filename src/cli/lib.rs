@@ -137,6 +137,10 @@ pub enum Pooling {
     Last = 1,
     /// The mean of the hidden states of all tokens
     Mean = 2,
+    /// The hidden state of the first token
+    Cls = 3,
+    /// As the model's folder says: modules.json of sentence-transformers
+    Auto = 4,
 }
 
 /// Measures how fast a model is on this machine

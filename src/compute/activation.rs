@@ -20,6 +20,10 @@ pub enum Curve {
     Gate(Activation),
     /// `max(v, 0)^2`
     ReluSquared,
+    /// `v / 2 * (1 + erf(v / sqrt(2)))`
+    Gelu,
+    /// `tanh(v)`
+    Tanh,
 }
 
 /// Columns of a tensor through a [`Curve`], times those of another.

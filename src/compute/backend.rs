@@ -6,7 +6,7 @@
 use crate::{
     Activated, Activation, AddNorm, AttentionSpec, DeltaHeads, DeltaInputs, Device, ExpertRows, HeadGate, HeadRows,
     KvPlace, LayerInput, NextNorm, NormWeights, Part, QkNormRope, Router, RouterVectors, ScanHeads, ScanInputs,
-    Scoring, SharedExpert, ShortConv, Tensor, unfused,
+    Scoring, SharedExpert, ShortConv, TableRows, Tensor, unfused,
 };
 use std::ops::Range;
 
@@ -52,6 +52,14 @@ pub trait Ops: Device {
         out: &mut Tensor<Self::Storage>,
         table: &Self::Matrix,
         scale: f32,
+        device_batch: &Self::DeviceBatch,
+    );
+    /// See [`ops::add_embedding`](crate::ops::add_embedding).
+    fn add_embedding(
+        &mut self,
+        out: &mut Tensor<Self::Storage>,
+        table: &Self::Matrix,
+        rows: TableRows,
         device_batch: &Self::DeviceBatch,
     );
     /// See [`ops::norm`](crate::ops::norm).
@@ -170,6 +178,13 @@ pub trait Ops: Device {
     fn sigmoid_mul(&mut self, x: &mut Tensor<Self::Storage>, gate: &Tensor<Self::Storage>);
     /// See [`ops::gather`](crate::ops::gather).
     fn gather(&mut self, out: &mut Tensor<Self::Storage>, x: &Tensor<Self::Storage>, device_batch: &Self::DeviceBatch);
+    /// See [`ops::pool_states`](crate::ops::pool).
+    fn pool_states(
+        &mut self,
+        out: &mut Tensor<Self::Storage>,
+        x: &Tensor<Self::Storage>,
+        device_batch: &Self::DeviceBatch,
+    );
     /// See [`ops::keep_hidden_states`](crate::ops::keep_hidden_states).
     fn keep_hidden_states(&mut self, device_batch: &mut Self::DeviceBatch, gathered: &Tensor<Self::Storage>);
     /// See [`ops::scale_logits`](crate::ops::scale_logits).

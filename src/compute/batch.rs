@@ -37,6 +37,8 @@ pub struct Batch {
     pub token_ids: Vec<TokenId>,
     /// Position of each new token in its sequence, from 0. `[tokens]`
     pub positions: Vec<u32>,
+    /// Which text of a pair each new token belongs to, for models that tell them apart. `[tokens]`, or empty: all are of the first
+    pub token_types: Vec<u32>,
     /// Where the key and value of each new token are stored: `block * block_size + offset`. `[tokens]`
     pub slots: Vec<u32>,
     /// Row `r` owns tokens `row_starts[r]..row_starts[r + 1]`. `[rows + 1]`
@@ -63,6 +65,9 @@ pub struct Batch {
     /// New tokens whose final hidden states the host wants to read, ascending as above; at most [`BatchLimits::pooled_rows`].
     /// `[pooled_rows]`
     pub pooled_tokens: Vec<u32>,
+    /// Of rows that bring all of their tokens: the new tokens whose mean final state the host wants to read, the first and one past the last. A batch has these or
+    /// `sampled_tokens` and `pooled_tokens`. `[pooled_rows]`
+    pub pooled_ranges: Vec<[u32; 2]>,
     /// Blocks to copy before anything else, over all layers. No block is a source and a target at once.
     pub copies: Vec<BlockCopy>,
     /// The slot whose recurrent state each row continues, or [`NO_STATE`] for a row that begins at position 0. No row writes the slot that another one
@@ -284,12 +289,21 @@ pub struct BatchLimits {
     pub extra_samples: usize,
     /// Block tables besides the first: see [`KvGroups`](crate::KvGroups).
     pub window_tables: usize,
+    /// Whether each row brings all of its tokens, as those of an encoder do.
+    pub whole_rows: bool,
 }
 
 impl BatchLimits {
     /// No work at all: what limits that name some fields have in the others.
-    pub const NONE: BatchLimits =
-        BatchLimits { tokens: 0, rows: 0, model_len: 0, block_size: 0, extra_samples: 0, window_tables: 0 };
+    pub const NONE: BatchLimits = BatchLimits {
+        tokens: 0,
+        rows: 0,
+        model_len: 0,
+        block_size: 0,
+        extra_samples: 0,
+        window_tables: 0,
+        whole_rows: false,
+    };
 
     /// Tokens that are asked for.
     pub fn samples(&self) -> usize {
@@ -301,10 +315,10 @@ impl BatchLimits {
         self.model_len.div_ceil(self.block_size)
     }
 
-    /// Most final hidden states that one pass returns: enough that a mean over a long prompt reads the weights rarely, and
+    /// Most final hidden states that one pass returns: one for each row that brings all of its tokens, else enough that a mean over a long prompt reads the weights rarely, and
     /// few enough that the memory for them does not matter.
     pub fn pooled_rows(&self) -> usize {
-        self.tokens.min(MAX_POOLED_ROWS)
+        if self.whole_rows { self.rows } else { self.tokens.min(MAX_POOLED_ROWS) }
     }
 }
 
@@ -321,6 +335,7 @@ impl Batch {
         Ok(Batch {
             token_ids: of(limits.tokens)?,
             positions: of(limits.tokens)?,
+            token_types: of(limits.tokens)?,
             slots: of(limits.tokens)?,
             row_starts: {
                 let mut starts = of(limits.rows + 1)?;
@@ -344,6 +359,7 @@ impl Batch {
             adjustments: Vec::new(),
             masks: Vec::new(),
             pooled_tokens: of(limits.pooled_rows())?,
+            pooled_ranges: of(if limits.whole_rows { limits.rows } else { 0 })?,
             copies: of(limits.rows * (1 + limits.window_tables))?,
             state_sources: of(limits.rows)?,
             state_slots: of(limits.rows)?,
@@ -388,7 +404,7 @@ impl Batch {
 
     /// Final hidden states that are asked for.
     pub fn pooled_rows(&self) -> usize {
-        self.pooled_tokens.len()
+        self.pooled_tokens.len() + self.pooled_ranges.len()
     }
 
     /// The new tokens of row `row`, as indices into the token arrays.
@@ -431,6 +447,7 @@ impl Batch {
         let Batch {
             token_ids,
             positions,
+            token_types,
             slots,
             row_starts,
             context_lens,
@@ -442,6 +459,7 @@ impl Batch {
             adjustments,
             masks,
             pooled_tokens,
+            pooled_ranges,
             copies,
             state_sources,
             state_slots,
@@ -450,6 +468,7 @@ impl Batch {
         } = self;
         token_ids.clear();
         positions.clear();
+        token_types.clear();
         slots.clear();
         row_starts.truncate(1);
         context_lens.clear();
@@ -463,6 +482,7 @@ impl Batch {
         adjustments.clear();
         masks.clear();
         pooled_tokens.clear();
+        pooled_ranges.clear();
         copies.clear();
         state_sources.clear();
         state_slots.clear();
@@ -482,6 +502,7 @@ impl Clone for Batch {
     fn clone_from(&mut self, source: &Batch) {
         self.token_ids.clone_from(&source.token_ids);
         self.positions.clone_from(&source.positions);
+        self.token_types.clone_from(&source.token_types);
         self.slots.clone_from(&source.slots);
         self.row_starts.clone_from(&source.row_starts);
         self.context_lens.clone_from(&source.context_lens);
@@ -497,6 +518,7 @@ impl Clone for Batch {
         self.adjustments.clone_from(&source.adjustments);
         self.masks.clone_from(&source.masks);
         self.pooled_tokens.clone_from(&source.pooled_tokens);
+        self.pooled_ranges.clone_from(&source.pooled_ranges);
         self.copies.clone_from(&source.copies);
         self.state_sources.clone_from(&source.state_sources);
         self.state_slots.clone_from(&source.state_slots);

@@ -30,11 +30,12 @@ pub mod ops;
 mod part;
 mod qk_norm_rope;
 pub mod recurrent;
+mod table_rows;
 mod tensor;
 mod unfused;
 
 pub use activation::{Activated, Activation, Curve};
-pub use attention_spec::{AttentionSpec, HeadRows, Scoring};
+pub use attention_spec::{AttentionSpec, HeadRows, Reach, Scoring};
 pub use backend::{Backend, Collectives, Ops};
 pub use device::{Defaults, Device, DeviceMemory, Recording};
 pub use experts::{
@@ -54,6 +55,7 @@ pub use qk_norm_rope::{NormExtent, NormOrder, Pairing, QkNormRope, QkNormWeights
 pub use recurrent::{
     ConvForm, DeltaHeads, DeltaInputs, GateOrder, HeadGate, ScanHeads, ScanInputs, ShortConv, StateShape, ValueOrder,
 };
+pub use table_rows::TableRows;
 pub use tensor::Tensor;
 
 /// What a row's logits may depend on, in their last bits. On the CPU always the row alone.

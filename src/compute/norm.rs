@@ -1,6 +1,6 @@
 //! What does a normalization compute, and what is added to the residual stream?
 //!
-//! Invariant: a norm has as many weights as the rows that it normalizes have numbers; the ops check it.
+//! Invariant: a norm has as many weights as [`NormKind::weights`] says of the rows that it normalizes; the ops check it.
 
 /// The formula of a normalization of a row `x` with weights `w`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,12 +9,24 @@ pub enum NormKind {
     Rms,
     /// `(x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps) * w`
     Layer,
+    /// The same plus `b`, whose numbers stand behind those of `w`.
+    LayerBiased,
+}
+
+impl NormKind {
+    /// Weights of a norm of rows of `len` numbers, its biases included.
+    pub fn weights(self, len: usize) -> usize {
+        match self {
+            NormKind::Rms | NormKind::Layer => len,
+            NormKind::LayerBiased => 2 * len,
+        }
+    }
 }
 
 /// A normalization with its weights.
 #[derive(Debug)]
 pub struct NormWeights<'a, V> {
-    /// Factor of each number of a row. `[hidden]`
+    /// Factor of each number of a row, then its bias where the formula has one. `[hidden]` or `[2 * hidden]`
     pub weight: &'a V,
     /// Added to the mean of squares, or to the variance.
     pub eps: f32,

@@ -73,6 +73,8 @@ pub struct Engine {
 pub enum Prompt<'a> {
     /// Text. Special tokens that are spelled out in it become tokens.
     Text(&'a str),
+    /// A pair of texts, for models that read both at once.
+    Pair(&'a str, &'a str),
     /// Token ids.
     Tokens(&'a [TokenId]),
 }
@@ -150,6 +152,11 @@ impl Engine {
 
     fn assemble(loaded: Loaded, limits: EngineLimits, text: TextFiles) -> Result<Engine> {
         let Loaded { runner, info } = loaded;
+        let limits = match info.limits.whole_rows {
+            // No later pass reads keys and values.
+            true => EngineLimits { prefix_cache: PrefixCache::Off, ..limits },
+            false => limits,
+        };
         let mut engine = Engine {
             scheduler: Scheduler::new(info.limits, info.num_kv_blocks, limits.prefix_cache, info.window)?
                 .with_states(info.states)?

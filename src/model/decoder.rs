@@ -10,14 +10,15 @@ use crate::layer::{Context, Layer, LayerScratch, Places};
 pub use crate::layer::{SequenceMemory, state_numbers};
 use crate::layer_inputs::LayerInputs;
 use crate::norm::Norm;
+use crate::pooled_layers::PooledLayers;
 use crate::shard::Sharding;
-use crate::spec::{DecoderSpec, HeadWeights};
+use crate::spec::{DecoderSpec, HeadWeights, PositionRows};
 use crate::stream::Stream;
 use crate::weights::Weights;
 use base::error::Result;
 use compute::batch::BatchLimits;
 use compute::ops;
-use compute::{Backend, LayerInput, Part, Tensor};
+use compute::{Backend, LayerInput, Part, TableRows, Tensor};
 use std::ops::Range;
 
 /// Slices of the head begin at a multiple of this, so that kernels see whole tiles.
@@ -28,11 +29,15 @@ pub struct Decoder<B: Backend> {
     /// `[vocab, hidden]`
     embedding: B::Matrix,
     embedding_scale: f32,
+    /// Tables of positions and types. `[rows, hidden]`
+    added: Vec<(B::Matrix, TableRows)>,
     embedding_norm: Option<Norm<B>>,
     layer_inputs: Option<LayerInputs<B>>,
     layers: Vec<Layer<B>>,
-    final_norm: Norm<B>,
+    final_norm: Option<Norm<B>>,
     head: Head<B>,
+    pooled_layers: PooledLayers<B>,
+    is_encoder: bool,
     tables: PositionTables<B>,
     sharding: Sharding,
     /// Whether this rank chooses tokens: one does where the host reads them, all do where the next pass reads them on the device.
@@ -84,17 +89,19 @@ impl<B: Backend> Decoder<B> {
     ) -> Result<Decoder<B>> {
         let names = weights.names();
         let embedding = backend.matrix(&[weights.matrix(names.embedding, spec.vocab, spec.hidden)?])?;
-        // No tensor is read: its weights are ones.
+        let added = load_added(backend, spec, weights)?;
         let embedding_norm = spec.embedding_norm.as_ref();
         let embedding_norm =
-            embedding_norm.map(|norm| Norm::load(backend, norm, weights, "", spec.hidden)).transpose()?;
+            embedding_norm.map(|norm| Norm::load(backend, norm, weights, names.added.norm, spec.hidden)).transpose()?;
         let layer_inputs = spec.layer_inputs.as_ref();
         let layer_inputs =
             layer_inputs.map(|inputs| LayerInputs::load(backend, spec, inputs, weights, limits.tokens)).transpose()?;
         let mut places = Places::new(spec, limits);
         let load = |(index, layer)| Layer::load(backend, layer, &sharding, weights, &mut places, [index, spec.hidden]);
         let layers: Result<Vec<_>> = spec.layers.iter().enumerate().map(load).collect();
-        let final_norm = Norm::load(backend, &spec.final_norm, weights, names.final_norm, spec.hidden)?;
+        let final_norm = spec.final_norm.as_ref();
+        let final_norm =
+            final_norm.map(|norm| Norm::load(backend, norm, weights, names.final_norm, spec.hidden)).transpose()?;
         let head = match spec.head.weights {
             // Of a model without a head, no logits are asked for.
             HeadWeights::Tied | HeadWeights::Missing => None,
@@ -104,6 +111,7 @@ impl<B: Backend> Decoder<B> {
             }
         };
         let layers = layers?;
+        let pooled_layers = PooledLayers::load(backend, spec, weights, limits.rows)?;
         weights.finish()?;
         // A pass that is launched whole is cut nowhere.
         let head_slice = match B::DEPTH {
@@ -113,11 +121,14 @@ impl<B: Backend> Decoder<B> {
         Ok(Decoder {
             embedding,
             embedding_scale: spec.embedding_scale,
+            added,
             embedding_norm,
             layer_inputs,
             layers,
             final_norm,
             head: Head { weight: head, scale: spec.head.scale, softcap: spec.head.softcap },
+            pooled_layers,
+            is_encoder: spec.is_encoder(),
             tables: PositionTables::new(backend, spec, positions, limits.model_len)?,
             head_slice,
             activations: Activations::new(backend, spec, &sharding, limits)?,
@@ -208,7 +219,7 @@ impl<B: Backend> Decoder<B> {
     fn embed(&mut self, backend: &mut B, device_batch: &mut B::DeviceBatch) {
         let stream = &mut self.activations.stream;
         let norm = self.embedding_norm.as_ref().map(Norm::weights);
-        stream.embed(backend, &self.embedding, self.embedding_scale, norm, device_batch);
+        stream.embed(backend, (&self.embedding, self.embedding_scale), &self.added, norm, device_batch);
         if let Some(inputs) = &mut self.layer_inputs {
             inputs.compute(backend, stream.rows(), device_batch);
         }
@@ -222,7 +233,7 @@ impl<B: Backend> Decoder<B> {
         let Activations { stream, layers: scratch, .. } = activations;
         let next = match layers.get(index + 1) {
             Some(layer) => layer.norm(),
-            None => Some(final_norm.weights()),
+            None => final_norm.as_ref().map(Norm::weights),
         };
         let mut context = Context {
             memory,
@@ -236,7 +247,14 @@ impl<B: Backend> Decoder<B> {
 
     fn gather(&mut self, backend: &mut B, device_batch: &mut B::DeviceBatch) {
         let Activations { stream, gathered, .. } = &mut self.activations;
-        ops::gather(backend, gathered, stream.normed(), device_batch);
+        let states = if self.final_norm.is_some() { stream.normed() } else { stream.rows() };
+        if self.is_encoder {
+            ops::pool_states(backend, gathered, states, device_batch);
+            self.pooled_layers.set_rows(gathered.rows());
+            let made = self.pooled_layers.forward(backend, gathered);
+            return ops::keep_hidden_states(backend, device_batch, made);
+        }
+        ops::gather(backend, gathered, states, device_batch);
         ops::keep_hidden_states(backend, device_batch, gathered);
         gathered.set_rows(B::batch(device_batch).samples());
     }
@@ -281,6 +299,27 @@ impl<B: Backend> Decoder<B> {
     }
 }
 
+/// The tables whose rows are added to those of the embedding table.
+fn load_added<B: Backend>(
+    backend: &B,
+    spec: &DecoderSpec,
+    weights: &mut Weights,
+) -> Result<Vec<(B::Matrix, TableRows)>> {
+    let (names, mut tables) = (weights.names().added, Vec::new());
+    let mut load = |name, rows, of_place| {
+        let table = weights.unquantized(name, rows, spec.hidden)?;
+        tables.push((backend.matrix(&[table])?, of_place));
+        Ok(())
+    };
+    if let Some(PositionRows { rows, first }) = spec.added.positions {
+        load(names.positions, rows, TableRows::Positions { first })?;
+    }
+    if let Some(rows) = spec.added.types {
+        load(names.types, rows, TableRows::Types)?;
+    }
+    Ok(tables)
+}
+
 impl<B: Backend> Activations<B> {
     fn new(backend: &B, spec: &DecoderSpec, sharding: &Sharding, limits: &BatchLimits) -> Result<Activations<B>> {
         let own_logits = || backend.tensor(limits.samples(), sharding.own_vocab().len());
@@ -289,7 +328,8 @@ impl<B: Backend> Activations<B> {
             stream: Stream::new(backend, spec.hidden, sharding, limits.tokens)?,
             layers: LayerScratch::new(backend, spec, sharding, limits.tokens)?,
             gathered: backend.tensor(limits.samples() + limits.pooled_rows(), spec.hidden)?,
-            logits: backend.tensor(limits.samples(), spec.vocab)?,
+            // An encoder has none.
+            logits: backend.tensor(if limits.whole_rows { 1 } else { limits.samples() }, spec.vocab)?,
             own_logits: has_own_head.then(own_logits).transpose()?,
         })
     }

@@ -7,6 +7,7 @@ use crate::family::{self, Class, Family};
 use crate::fields::{Fields, Reads};
 use crate::gguf;
 use crate::names::Layout;
+use crate::pooled::Pooled;
 use crate::quantization::Quantization;
 use crate::settings;
 use crate::spec::DecoderSpec;
@@ -29,6 +30,8 @@ pub struct Description {
     pub eos_tokens: Vec<TokenId>,
     /// How matrices are coded, by config.json; `None` where it says nothing.
     pub quantization: Option<Quantization>,
+    /// What becomes of the states of a text.
+    pub pooled: Pooled,
 }
 
 impl Description {
@@ -40,15 +43,27 @@ impl Description {
     /// cannot be read or says what no model is; [`Error::Architecture`] and
     /// [`Error::UnsupportedModel`] for a model that this library does not compute.
     pub fn read(source: &Source) -> Result<Description> {
-        let described = HfConfig::read(source).and_then(Description::of);
+        let config = HfConfig::read(source);
+        let described = match (source, config) {
+            (Source::Folder(_), Ok(config)) => {
+                let (fields, class) = (config.fields(), config.architectures.first());
+                Description::of(&config).and_then(|mut described| {
+                    let class = class.map_or("", String::as_str);
+                    described.pooled = Pooled::read(source, fields, class, &mut described.spec)?;
+                    Ok(described)
+                })
+            }
+            (Source::Gguf(_), config) => config.and_then(|config| Description::of(&config)),
+            (Source::Folder(_), Err(error)) => Err(error),
+        };
         match source {
             Source::Folder(_) => described,
             Source::Gguf(file) => described.map_err(|error| gguf::in_file(file, error)),
         }
     }
 
-    fn of(config: HfConfig) -> Result<Description> {
-        let (description, unread) = Description::and_unread(&config)?;
+    fn of(config: &HfConfig) -> Result<Description> {
+        let (description, unread) = Description::and_unread(config)?;
         // Of a GGUF file, the translation names the keys that nothing read.
         if config.gguf.is_none() {
             settings::warn_unread(config.path(), &unread);
@@ -96,7 +111,8 @@ impl Description {
         };
         let (bos_token, eos_tokens) = (config.bos_token, config.eos_tokens.clone());
         let quantization = config.quantization.clone();
-        Ok((Description { spec, layout, bos_token, eos_tokens, quantization }, unread))
+        let pooled = Pooled::default();
+        Ok((Description { spec, layout, bos_token, eos_tokens, quantization, pooled }, unread))
     }
 }
 
@@ -143,6 +159,8 @@ fn refuse_other_model_type(fields: Fields, class: Class) -> Result<()> {
     }
 }
 
+#[cfg(test)]
+mod encoder_tests;
 #[cfg(test)]
 mod family_configs;
 #[cfg(test)]

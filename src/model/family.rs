@@ -2,7 +2,7 @@
 //!
 //! A class is a decoder of a family, or holds one among other parts. The families themselves are data: `src/model/families`.
 
-use crate::families::FAMILIES;
+use crate::families::{FAMILIES, nomic_bert};
 use crate::fields::Fields;
 use crate::names::{Layout, Names, Root};
 use crate::spec::DecoderSpec;
@@ -31,11 +31,29 @@ pub struct Family {
 }
 
 /// The roots of a checkpoint that holds a decoder and nothing else: with its head, and without.
-const ROOTS: &[Root] =
-    &[Root { body: "model.", head: "" }, Root { body: "backbone.", head: "" }, Root { body: "", head: "" }];
+const ROOTS: &[Root] = &[
+    Root { body: "model.", head: "" },
+    Root { body: "backbone.", head: "" },
+    Root { body: "", head: "" },
+    Root { body: "bert.", head: "" },
+    Root { body: "roberta.", head: "" },
+    Root { body: "nomic_bert.", head: "" },
+];
 
-/// Beginnings of the names of tensors that a decoder does not need: the layers that predict further tokens.
-const IGNORED: &[&str] = &["mtp.", "model.mtp."];
+/// Beginnings of the names of tensors that a model does not need: the layers that predict further tokens, the poolers and heads of encoders, and positions as
+/// numbers.
+const IGNORED: &[&str] = &[
+    "mtp.",
+    "model.mtp.",
+    "pooler.",
+    "bert.pooler.",
+    "roberta.pooler.",
+    "nomic_bert.pooler.",
+    "cls.",
+    "embeddings.position_ids",
+    "bert.embeddings.position_ids",
+    "roberta.embeddings.position_ids",
+];
 
 /// What a class name stands for.
 #[derive(Clone, Copy)]
@@ -112,6 +130,13 @@ impl Class {
 impl Family {
     /// Adds what `fields` leaves out, and says which fields these are.
     pub fn complete(&self, fields: &mut serde_json::Map<String, Value>) -> Vec<String> {
+        if self.model_type == nomic_bert::FAMILY.model_type {
+            for (old, new) in nomic_bert::RENAMED {
+                if let Some(value) = fields.remove(*old) {
+                    fields.entry(*new).or_insert(value);
+                }
+            }
+        }
         let Value::Object(defaults) = (self.defaults)() else { unreachable!("defaults are an object") };
         let missing = defaults.into_iter().filter(|(name, _)| !fields.contains_key(name)).collect::<Vec<_>>();
         let names = missing.iter().map(|(name, _)| name.clone()).collect();

@@ -8,12 +8,15 @@ use crate::quantization::{
 };
 use crate::rope::{Ramp, Rope, RopeScaling, Temperature};
 use crate::spec::{
-    Bias, Branch, Correction, DecoderSpec, ExpertScales, Experts, FeedForward, GatedDelta, GatedShortConv, GroupNorm,
-    Groups, Head, HeadWeights, KvSource, LayerInput, LayerInputs, LayerSpec, Logits, Mixer, Mlp, MlpForm, Norm,
-    NormWeight, OutputGate, Part, QkNorm, Recurrent, Router, ScanScales, Scores, SelfAttention, SharedExpert,
-    SharedGate, Sinks, StateSpace, StreamScale, Sublayer, SublayerNorms, Values,
+    AddedEmbeddings, Bias, Branch, Correction, DecoderSpec, ExpertScales, Experts, FeedForward, GatedDelta,
+    GatedShortConv, GroupNorm, Groups, Head, HeadWeights, KvSource, LayerInput, LayerInputs, LayerSpec, Logits, Mixer,
+    Mlp, MlpForm, Norm, NormWeight, OutputGate, Part, PooledLayer, PooledTensors, PositionRows, QkNorm, Recurrent,
+    Router, ScanScales, Scores, SelfAttention, SharedExpert, SharedGate, Sinks, StateSpace, StreamScale, Sublayer,
+    SublayerNorms, Values,
 };
-use compute::{Activation, AttentionSpec, DeltaHeads, GateOrder, NormKind, NormOrder, Pairing, ScanHeads, ValueOrder};
+use compute::{
+    Activation, AttentionSpec, Curve, DeltaHeads, GateOrder, NormKind, NormOrder, Pairing, Reach, ScanHeads, ValueOrder,
+};
 use std::fmt::Debug;
 
 /// The text of a decoder.
@@ -22,11 +25,13 @@ pub fn of_decoder(spec: &DecoderSpec) -> String {
         hidden,
         vocab,
         embedding_scale,
+        added,
         embedding_norm,
         layer_inputs,
         layers,
         final_norm,
         head,
+        pooled_layers,
         ropes,
         max_positions,
     } = spec;
@@ -35,11 +40,22 @@ pub fn of_decoder(spec: &DecoderSpec) -> String {
         ("vocab", value(vocab)),
         ("embedding_scale", value(embedding_scale)),
         ("layers", list(layers.iter().map(layer))),
-        ("final_norm", norm(final_norm)),
         ("head", of_head(head)),
         ("ropes", list(ropes.iter().map(rope))),
         ("max_positions", value(max_positions)),
     ];
+    if let Some(of_states) = final_norm {
+        // Behind the layers.
+        fields.insert(4, ("final_norm", norm(of_states)));
+    }
+    if !pooled_layers.is_empty() {
+        fields.push(("pooled_layers", list(pooled_layers.iter().map(pooled_layer))));
+    }
+    let AddedEmbeddings { positions, types } = added;
+    fields.extend(positions.as_ref().map(|PositionRows { rows, first }| {
+        ("positions", record("PositionRows", &[("rows", value(rows)), ("first", value(first))]))
+    }));
+    fields.extend(types.map(|rows| ("types", value(rows))));
     fields.extend(embedding_norm.as_ref().map(|of_embeddings| ("embedding_norm", norm(of_embeddings))));
     fields.extend(layer_inputs.as_ref().map(|LayerInputs { width, table_scale, norm: of_inputs }| {
         let inputs = [("width", value(width)), ("table_scale", value(table_scale)), ("norm", norm(of_inputs))];
@@ -203,11 +219,10 @@ fn experts(experts: &Experts) -> String {
 }
 
 fn norms(norms: &SublayerNorms) -> String {
-    let SublayerNorms { before, after } = norms;
-    record(
-        "SublayerNorms",
-        &[("before", option(before.as_ref().map(norm))), ("after", option(after.as_ref().map(norm)))],
-    )
+    let SublayerNorms { before, after, sum } = norms;
+    let mut fields = vec![("before", option(before.as_ref().map(norm))), ("after", option(after.as_ref().map(norm)))];
+    fields.extend(sum.as_ref().map(|of_sum| ("sum", norm(of_sum))));
+    record("SublayerNorms", &fields)
 }
 
 fn norm(norm: &Norm) -> String {
@@ -215,6 +230,7 @@ fn norm(norm: &Norm) -> String {
     let kind = match kind {
         NormKind::Rms => "Rms",
         NormKind::Layer => "Layer",
+        NormKind::LayerBiased => "LayerBiased",
     };
     let weight = match weight {
         NormWeight::Plain => "Plain",
@@ -240,11 +256,14 @@ fn self_attention(attention: &SelfAttention) -> String {
         temperature,
         sinks,
     } = attention;
-    let AttentionSpec { heads, scale, window, softcap } = scores;
-    let scores = record(
-        "AttentionSpec",
-        &[("heads", value(heads)), ("scale", value(scale)), ("window", value(window)), ("softcap", value(softcap))],
-    );
+    let AttentionSpec { heads, scale, window, softcap, reach } = scores;
+    let mut scores =
+        vec![("heads", value(heads)), ("scale", value(scale)), ("window", value(window)), ("softcap", value(softcap))];
+    match reach {
+        Reach::Back => (),
+        Reach::Both => scores.push(("reach", "Both".to_owned())),
+    }
+    let scores = record("AttentionSpec", &scores);
     let qk_norm = match qk_norm {
         QkNorm::PerHead { norm: of_heads, order } => {
             let order = match order {
@@ -349,12 +368,44 @@ fn activation(activation: Activation) -> &'static str {
     }
 }
 
+fn pooled_layer(layer: &PooledLayer) -> String {
+    let PooledLayer { tensors, inputs, outputs, bias: of_layer, curve, norm: of_layer_norm } = layer;
+    let (folder, name) = match tensors {
+        PooledTensors::Named(name) => ("", *name),
+        PooledTensors::Module { folder, name } => (folder.as_str(), *name),
+    };
+    let fields = [
+        ("folder", value(folder)),
+        ("name", value(name)),
+        ("inputs", value(inputs)),
+        ("outputs", value(outputs)),
+        ("bias", bias(*of_layer)),
+        ("curve", option(curve.map(|curve| of_curve(curve).to_owned()))),
+        ("norm", option(of_layer_norm.as_ref().map(|(of_layer, _)| norm(of_layer)))),
+    ];
+    record("PooledLayer", &fields)
+}
+
+fn of_curve(curve: Curve) -> &'static str {
+    match curve {
+        Curve::Gate(of_gate) => activation(of_gate),
+        Curve::ReluSquared => "ReluSquared",
+        Curve::Gelu => "Gelu",
+        Curve::Tanh => "Tanh",
+    }
+}
+
 fn mlp(mlp: &Mlp) -> String {
     let Mlp { width, form, bias: of_mlp } = mlp;
     let (activation, gate_scale) = match form {
         MlpForm::Gated { activation: of_gate, gate_scale } => (activation(*of_gate), *gate_scale),
-        MlpForm::ReluSquared => {
-            return record("ReluSquaredMlp", &[("width", value(width)), ("bias", bias(*of_mlp))]);
+        MlpForm::Ungated(curve) => {
+            let name = format!("{}Mlp", of_curve(*curve));
+            return record(&name, &[("width", value(width)), ("bias", bias(*of_mlp))]);
+        }
+        MlpForm::GatedBy(curve) => {
+            let name = format!("{}GatedMlp", of_curve(*curve));
+            return record(&name, &[("width", value(width)), ("bias", bias(*of_mlp))]);
         }
     };
     let mut fields = vec![("width", value(width)), ("activation", activation.to_owned()), ("bias", bias(*of_mlp))];

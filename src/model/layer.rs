@@ -203,12 +203,18 @@ impl<B: Backend> Sublayer<B> {
         for (index, branch) in self.branches.iter().enumerate() {
             let read = if self.norms.before().is_some() { stream.normed() } else { stream.rows() };
             let output = branch.part.forward(backend, scratch, context, [read, stream.rows()]);
-            let (next, stream_scale) = match index + 1 == self.branches.len() {
-                true => (next, stream_scale),
+            let (is_last, of_sum) = (index + 1 == self.branches.len(), self.norms.of_sum());
+            let (summed_for, stream_scale) = match (is_last, of_sum) {
+                (true, None) => (next, stream_scale),
+                (true, of_sum) => (of_sum, stream_scale),
                 // The rows that the first branch read are still there.
-                false => (None, 1.0),
+                (false, _) => (None, 1.0),
             };
-            stream.add(backend, context.sharding, output, self.norms.add(branch.scale, stream_scale), next);
+            stream.add(backend, context.sharding, output, self.norms.add(branch.scale, stream_scale), summed_for);
+            if is_last && of_sum.is_some() {
+                stream.become_normed();
+                next.into_iter().for_each(|norm| stream.normalize(backend, norm));
+            }
         }
     }
 }

@@ -21,6 +21,8 @@ mod linear;
 mod mixture;
 pub mod names;
 mod norm;
+pub mod pooled;
+mod pooled_layers;
 pub mod quantization;
 mod recurrent;
 pub mod rope;

@@ -87,6 +87,11 @@ impl<B: Backend> Linear<B> {
         Ok(Linear { weight, bias })
     }
 
+    /// A layer of these weights.
+    pub fn of(weight: B::Matrix, bias: Option<B::Vector>) -> Linear<B> {
+        Linear { weight, bias }
+    }
+
     /// `[outputs, inputs]`
     pub fn weight(&self) -> &B::Matrix {
         &self.weight

@@ -8,6 +8,8 @@
 pub struct Names {
     /// The embedding table.
     pub embedding: &'static str,
+    /// What is added to its rows, and the norm of the sum.
+    pub added: AddedNames,
     /// Stands before the number of a layer.
     pub layers: &'static str,
     /// The norms around the mixer of a layer.
@@ -43,7 +45,7 @@ pub struct Names {
 pub struct NormNames {
     /// Of what the sublayer reads.
     pub before: &'static str,
-    /// Of what it adds to the stream.
+    /// Of what it adds to the stream, or of the stream behind it.
     pub after: &'static str,
 }
 
@@ -60,6 +62,22 @@ impl BranchNorms {
     /// Of decoders without them.
     pub const NONE: BranchNorms =
         BranchNorms { dense: NormNames { before: "", after: "" }, experts: NormNames { before: "", after: "" } };
+}
+
+/// What is added to the rows of the embedding table, and the norm of the sum. Empty where no model has it.
+#[derive(Clone, Copy, Debug)]
+pub struct AddedNames {
+    /// The table of positions.
+    pub positions: &'static str,
+    /// The table of types.
+    pub types: &'static str,
+    /// The norm.
+    pub norm: &'static str,
+}
+
+impl AddedNames {
+    /// Of decoders, whose embeddings are one table.
+    pub const NONE: AddedNames = AddedNames { positions: "", types: "", norm: "" };
 }
 
 /// The parts of attention, behind the number of its layer.
@@ -300,6 +318,7 @@ pub enum GateUpNames {
 /// Llama's names in transformers, which most families share.
 pub const LLAMA: Names = Names {
     embedding: "embed_tokens",
+    added: AddedNames::NONE,
     layers: "layers.",
     mixer_norms: NormNames { before: "input_layernorm", after: "" },
     attention: AttentionNames {

@@ -19,6 +19,7 @@ pub struct Norm<B: Backend> {
 pub struct SublayerNorms<B: Backend> {
     before: Option<Norm<B>>,
     after: Option<Norm<B>>,
+    sum: Option<Norm<B>>,
 }
 
 impl<B: Backend> Norm<B> {
@@ -39,6 +40,11 @@ impl<B: Backend> Norm<B> {
     ) -> Result<Norm<B>> {
         let weight = match spec.weight {
             NormWeight::Ones => backend.table(&vec![1.0; part.len()])?,
+            NormWeight::Plain if spec.kind == NormKind::LayerBiased => {
+                let biases = weights.bias(name, len, std::slice::from_ref(&part))?;
+                let both = [weights.vector(name, len, part)?].into_iter().chain(biases);
+                backend.vector(&both.collect::<Vec<_>>())?
+            }
             NormWeight::Plain => backend.vector(&[weights.vector(name, len, part)?])?,
             NormWeight::PlusOne => {
                 let mut weight = weights.vector(name, len, part)?.to_f32();
@@ -95,7 +101,12 @@ impl<B: Backend> SublayerNorms<B> {
             }
             None => Ok(None),
         };
-        Ok(SublayerNorms { before: norm(&spec.before, names.before)?, after: norm(&spec.after, names.after)? })
+        Ok(SublayerNorms {
+            before: norm(&spec.before, names.before)?,
+            after: norm(&spec.after, names.after)?,
+            // No model has both.
+            sum: norm(&spec.sum, names.after)?,
+        })
     }
 
     /// Says that `product` alone reads the norm before the sublayer.
@@ -106,6 +117,11 @@ impl<B: Backend> SublayerNorms<B> {
     /// The norm of what the sublayer reads. `None`: it reads the stream.
     pub fn before(&self) -> Option<NormWeights<'_, B::Vector>> {
         self.before.as_ref().map(Norm::weights)
+    }
+
+    /// The norm of the stream behind the sublayer.
+    pub fn of_sum(&self) -> Option<NormWeights<'_, B::Vector>> {
+        self.sum.as_ref().map(Norm::weights)
     }
 
     /// How the sublayer's output is added to the stream, which is multiplied by `stream_scale` then.

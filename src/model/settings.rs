@@ -215,6 +215,11 @@ const HARMLESS: &[&str] = &[
     "problem_type",
     "add_classification_head",
     "class_num",
+    "sentence_transformers",
+    "sbert_ce_default_activation_function",
+    "classifier_activation",
+    "classifier_bias",
+    "classifier_pooling",
     "pool_type",
     // Decoding, in configs from before generation_config.json.
     "bad_words_ids",

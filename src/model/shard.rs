@@ -68,6 +68,13 @@ impl Sharding {
     /// [`Error::Option`] where there are more ranks than query heads.
     pub fn new(spec: &DecoderSpec, rank: usize, ranks: usize, sums: Sums) -> Result<Sharding> {
         assert!(rank < ranks);
+        if ranks > 1 && spec.is_encoder() {
+            return Err(Error::Option {
+                field: "tensor_parallel_size",
+                value: format!("{ranks}, and the model is an encoder"),
+                wanted: "1 for an encoder",
+            });
+        }
         let groups = spec.mixers().filter_map(Mixer::scan_groups).min();
         if let Some(groups) = groups.filter(|&groups| ranks > groups) {
             return Err(Error::Option {

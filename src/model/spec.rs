@@ -7,8 +7,8 @@
 use crate::rope::Rope;
 pub use crate::rope::Temperature;
 use compute::batch::BatchLimits;
-pub use compute::{Activation, NormKind, NormOrder};
-use compute::{AttentionSpec, KvFormat, KvGroups, KvHeads, KvLayout, ValueOrder};
+pub use compute::{Activation, Curve, NormKind, NormOrder, Reach};
+use compute::{AttentionSpec, KvFormat, KvGroups, KvHeads, KvLayout, KvPlace, ValueOrder};
 pub use compute::{Groups, Router, Scores};
 pub use feed_forward::{
     Correction, ExpertScales, Experts, FeedForward, LayerInput, Logits, Mlp, MlpForm, SharedExpert, SharedGate,
@@ -21,7 +21,7 @@ mod feed_forward;
 mod layer;
 mod recurrent;
 
-/// A decoder-only transformer with a residual stream.
+/// A transformer with a residual stream: a decoder, or an encoder, whose tokens attend to those behind them too.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DecoderSpec {
     /// Width of the residual stream.
@@ -30,20 +30,78 @@ pub struct DecoderSpec {
     pub vocab: usize,
     /// Factor of the rows of the embedding table.
     pub embedding_scale: f32,
-    /// Of these rows. `None`: the stream begins with the rows themselves.
+    /// What is added to these rows.
+    pub added: AddedEmbeddings,
+    /// Of the sum. `None`: the stream begins with the sum itself.
     pub embedding_norm: Option<Norm>,
     /// What each layer gets of a token besides the stream. `None`: nothing.
     pub layer_inputs: Option<LayerInputs>,
     /// What is computed between the embedding and the head, in order. At least one.
     pub layers: Vec<LayerSpec>,
-    /// Before the head.
-    pub final_norm: Norm,
+    /// Before the head. `None`: the states are the stream itself.
+    pub final_norm: Option<Norm>,
     /// From the normalized stream to the logits.
     pub head: Head,
+    /// What is computed of the pooled state of a text, in order. Only an encoder has any.
+    pub pooled_layers: Vec<PooledLayer>,
     /// The rotary position embeddings that layers refer to by index.
     pub ropes: Vec<Rope>,
     /// Positions that the model was made for, those that rope scaling adds included.
     pub max_positions: usize,
+}
+
+/// What is added to the row of a token in the embedding table: rows of other tables, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AddedEmbeddings {
+    /// By its position.
+    pub positions: Option<PositionRows>,
+    /// By which text of a pair it belongs to: how many rows there are.
+    pub types: Option<usize>,
+}
+
+/// A table with a row for each position.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PositionRows {
+    /// Rows of the table.
+    pub rows: usize,
+    /// The row of the first position.
+    pub first: usize,
+}
+
+impl AddedEmbeddings {
+    /// Nothing.
+    pub const NONE: AddedEmbeddings = AddedEmbeddings { positions: None, types: None };
+}
+
+/// A layer that reads the pooled state of a text, or what the one before makes of it: `norm(curve(W x + b))`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PooledLayer {
+    /// What its tensors are called.
+    pub tensors: PooledTensors,
+    /// Columns of `W`.
+    pub inputs: usize,
+    /// Rows of `W`.
+    pub outputs: usize,
+    /// Whether there is `b`.
+    pub bias: Bias,
+    /// `None`: the identity.
+    pub curve: Option<Curve>,
+    /// And its name. `None`: the identity.
+    pub norm: Option<(Norm, &'static str)>,
+}
+
+/// Where the tensors of a layer are that reads pooled states.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PooledTensors {
+    /// Beside those of the other layers, with this whole name.
+    Named(&'static str),
+    /// In a folder within the model's.
+    Module {
+        /// Its name.
+        folder: String,
+        /// Their name in it.
+        name: &'static str,
+    },
 }
 
 /// What each layer gets of a token besides the stream: `(t + norm(p / sqrt(hidden))) / sqrt(2)`, where `t` is the scaled row of a table and `p` a
@@ -58,16 +116,18 @@ pub struct LayerInputs {
     pub norm: Norm,
 }
 
-/// The norms around one sublayer: `after(f(before(x)))`. One that is `None` is the identity.
+/// The norms around one sublayer: the stream becomes `sum(x + after(f(before(x))))`. One that is `None` is the identity.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SublayerNorms {
     /// Of what the sublayer reads.
     pub before: Option<Norm>,
     /// Of what it adds to the stream.
     pub after: Option<Norm>,
+    /// Of the stream behind it.
+    pub sum: Option<Norm>,
 }
 
-/// A normalization, with one weight per number unless all are one.
+/// A normalization, with one weight per number unless all are one, and one bias if its formula has them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Norm {
     /// The formula.
@@ -92,13 +152,13 @@ pub enum NormWeight {
 /// What brings the tokens of a sequence together.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Mixer {
-    /// Softmax attention over a KV cache.
+    /// Softmax attention.
     Attention(SelfAttention),
     /// A layer with a recurrent state.
     Recurrent(Recurrent),
 }
 
-/// Causal attention with grouped heads.
+/// Attention with grouped heads.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SelfAttention {
     /// Query heads, and how their scores are made.
@@ -215,6 +275,11 @@ pub enum HeadWeights {
 }
 
 impl DecoderSpec {
+    /// Whether its tokens attend to those behind them: texts are computed whole, and nothing is generated.
+    pub fn is_encoder(&self) -> bool {
+        self.attentions().any(|attention| attention.scores.reach == Reach::Both)
+    }
+
     /// The sublayers of all layers.
     pub fn sublayers(&self) -> impl Iterator<Item = &Sublayer> {
         self.layers.iter().flat_map(|layer| &layer.sublayers)
@@ -286,8 +351,11 @@ impl DecoderSpec {
         of_ropes + self.temperatures().len()
     }
 
-    /// The widest sliding window, if every layer has one.
+    /// The widest sliding window of a decoder, if every layer has one.
     pub fn window(&self) -> Option<usize> {
+        if self.is_encoder() {
+            return None;
+        }
         self.windows().try_fold(0, |widest, window| Some(window?.max(widest)))
     }
 
@@ -307,9 +375,11 @@ impl DecoderSpec {
         self.attentions().filter(|attention| attention.kv_source == KvSource::Own)
     }
 
-    /// Where each KV layer is in an engine with these limits, which say whether layers with a window have block tables of their own.
+    /// Where each KV layer is in an engine with these limits, which say whether layers with a window have block tables of their own. The keys and values of
+    /// an encoder are those of one layer at a time: no later pass reads them.
     pub fn kv_groups(&self, limits: &BatchLimits) -> KvGroups {
         match limits.window_tables {
+            _ if self.is_encoder() => self.window_groups(limits.model_len),
             0 => KvGroups::one(self.kv_heads().len()),
             _ => self.window_groups(limits.model_len),
         }
@@ -317,6 +387,11 @@ impl DecoderSpec {
 
     /// The groups that save memory for sequences of up to `model_len` tokens.
     pub fn window_groups(&self, model_len: usize) -> KvGroups {
+        if self.is_encoder() {
+            let places = self.own_attentions().map(|_| KvPlace::from(0)).collect();
+            return KvGroups { places, layers: 1, windowed: None, split: None };
+        }
+
         let windows: Vec<_> = self.own_attentions().map(|attention| attention.scores.window).collect();
         KvGroups::new(&self.kv_heads(), &windows, model_len)
     }
@@ -342,21 +417,26 @@ impl Norm {
 
 impl SublayerNorms {
     /// No norms.
-    pub const NONE: SublayerNorms = SublayerNorms { before: None, after: None };
+    pub const NONE: SublayerNorms = SublayerNorms { before: None, after: None, sum: None };
 
     /// A norm before the sublayer, and one like it after.
     pub fn around(norm: Norm) -> SublayerNorms {
-        SublayerNorms { before: Some(norm), after: Some(norm) }
+        SublayerNorms { before: Some(norm), after: Some(norm), sum: None }
     }
 
     /// A norm after the sublayer and none before.
     pub fn after(norm: Norm) -> SublayerNorms {
-        SublayerNorms { before: None, after: Some(norm) }
+        SublayerNorms { after: Some(norm), ..SublayerNorms::NONE }
     }
 
     /// A norm before the sublayer and none after.
     pub fn before(norm: Norm) -> SublayerNorms {
-        SublayerNorms { before: Some(norm), after: None }
+        SublayerNorms { before: Some(norm), ..SublayerNorms::NONE }
+    }
+
+    /// A norm of the stream behind the sublayer.
+    pub fn of_sum(norm: Norm) -> SublayerNorms {
+        SublayerNorms { sum: Some(norm), ..SublayerNorms::NONE }
     }
 }
 

@@ -8,12 +8,12 @@
 use crate::fields::Fields;
 use crate::rope::{LayerType, PositionSettings, Rope, RopeDefaults};
 use crate::spec::{
-    Activation, Bias, DecoderSpec, FeedForward, Head, HeadWeights, KvSource, LayerSpec, Mixer, Mlp, MlpForm, Norm,
-    NormWeight, OutputGate, QkNorm, SelfAttention, Sinks, SublayerNorms, Values,
+    Activation, AddedEmbeddings, Bias, Curve, DecoderSpec, FeedForward, Head, HeadWeights, KvSource, LayerSpec, Mixer,
+    Mlp, MlpForm, Norm, NormWeight, OutputGate, QkNorm, SelfAttention, Sinks, SublayerNorms, Values,
 };
 use base::error::{Error, Result};
 use base::limits;
-use compute::{AttentionSpec, Pairing};
+use compute::{AttentionSpec, Pairing, Reach};
 use serde_json::Value;
 
 /// The fields of config.json that the families share, checked. Where `null` or absence means a default, it is applied,
@@ -29,6 +29,7 @@ pub struct Standard {
     intermediate: usize,
     vocab: usize,
     head: HeadWeights,
+    reach: Reach,
     ropes: Vec<Rope>,
     max_positions: usize,
     /// Every norm of the model.
@@ -68,6 +69,7 @@ impl Standard {
             vocab: fields.count("vocab_size")?,
             head: if fields.flag("tie_word_embeddings")? == Some(true) { HeadWeights::Tied } else { HeadWeights::Own },
             max_positions: max_positions.unwrap_or(max_position_embeddings),
+            reach: Reach::Back,
             ropes,
             norm: Norm::rms(fields.positive_or_none("rms_norm_eps")?.unwrap_or(1e-6) as f32),
         })
@@ -96,6 +98,21 @@ impl Standard {
         Standard { norm: Norm { weight: NormWeight::PlusOne, ..self.norm }, ..self }
     }
 
+    /// The same for a model without a head, whose tokens attend to those behind them too.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ModelFile`] if heads would not share the width of the stream.
+    pub fn as_encoder(self, fields: Fields) -> Result<Standard> {
+        let Standard { hidden, heads, .. } = self;
+        if self.head_dim.is_none() && !hidden.is_multiple_of(heads) {
+            return Err(fields.refuse(format!(
+                "hidden_size is {hidden}, but must be a multiple of num_attention_heads, which is {heads}"
+            )));
+        }
+        Ok(Standard { head: HeadWeights::Missing, reach: Reach::Both, ..self })
+    }
+
     /// `hidden_size / num_attention_heads`: the numbers per head of a family that leaves `head_dim` out.
     pub fn shared_width(&self) -> usize {
         self.hidden / self.heads
@@ -110,6 +127,7 @@ impl Standard {
                 scale: 1.0 / (head_dim as f32).sqrt(),
                 window: None,
                 softcap: None,
+                reach: self.reach,
             },
             kv_heads: self.kv_heads,
             head_dim,
@@ -218,11 +236,13 @@ impl Standard {
             hidden: self.hidden,
             vocab: self.vocab,
             embedding_scale: 1.0,
+            added: AddedEmbeddings::NONE,
             embedding_norm: None,
             layer_inputs: None,
             layers,
-            final_norm: self.norm,
+            final_norm: Some(self.norm),
             head: Head::plain(self.head),
+            pooled_layers: Vec::new(),
             ropes: self.ropes,
             max_positions: self.max_positions,
         }
@@ -237,12 +257,17 @@ pub const FULL: usize = 1;
 /// The rotary embedding of layers with a window, and that of layers without. `sliding_theta` is the base of the first where the config
 /// has none for it.
 pub fn ropes_by_layer_type(fields: Fields, sliding_theta: f64) -> Result<Vec<Rope>> {
+    ropes_of_bases(fields, [sliding_theta, RopeDefaults::default().theta])
+}
+
+/// The same with the bases of both where the config has none for them, at [`SLIDING`] and [`FULL`].
+pub fn ropes_of_bases(fields: Fields, [sliding, full]: [f64; 2]) -> Result<Vec<Rope>> {
     let rope = |layers, theta| {
         let defaults = RopeDefaults { theta, ..RopeDefaults::default() };
         let found = PositionSettings::read_for(layers, fields, max_position_embeddings(fields)?, defaults)?;
         whole_heads(refuse_temperature(found)?)
     };
-    Ok(vec![rope(LayerType::Sliding, sliding_theta)?, rope(LayerType::Full, RopeDefaults::default().theta)?])
+    Ok(vec![rope(LayerType::Sliding, sliding)?, rope(LayerType::Full, full)?])
 }
 
 /// The object that describes the rotary embedding, under its older name or its newer.
@@ -255,6 +280,11 @@ pub fn rope_fields(fields: Fields) -> Result<Option<Fields>> {
 pub fn partial_rope(fields: Fields) -> Result<Rope> {
     let found = PositionSettings::read(fields, max_position_embeddings(fields)?, RopeDefaults::default())?;
     refuse_temperature(found)
+}
+
+/// The rotary embedding of a family that rotates whole heads, with defaults of its own.
+pub fn rope_with_defaults(fields: Fields, defaults: RopeDefaults) -> Result<Rope> {
+    whole_heads(refuse_temperature(PositionSettings::read(fields, max_position_embeddings(fields)?, defaults)?)?)
 }
 
 fn refuse_temperature(settings: PositionSettings) -> Result<Rope> {
@@ -318,6 +348,27 @@ pub fn activation(fields: Fields, name: &'static str) -> Result<Activation> {
             supported: "silu or gelu_pytorch_tanh",
         }),
     }
+}
+
+/// The curve that a field names, of an MLP whose product with a gate is not fused with it. `None` where there is no such field.
+///
+/// # Errors
+///
+/// [`Error::UnsupportedModel`] for one that is not computed.
+pub fn curve(fields: Fields, name: &'static str) -> Result<Option<Curve>> {
+    Ok(Some(match fields.text(name)? {
+        None => return Ok(None),
+        Some("gelu" | "gelu_python") => Curve::Gelu,
+        Some("gelu_new" | "gelu_pytorch_tanh" | "gelu_fast") => Curve::Gate(Activation::GeluTanh),
+        Some("silu" | "swish") => Curve::Gate(Activation::Silu),
+        Some(other) => {
+            return Err(Error::UnsupportedModel {
+                setting: name,
+                value: format!("{other:.60}"),
+                supported: "gelu, gelu_new, gelu_pytorch_tanh or silu",
+            });
+        }
+    }))
 }
 
 /// Which layers are recurrent, by `layer_types`: those of a type of `recurrent`, where the others have one of `attention`. `None` where the config does not say.

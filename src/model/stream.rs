@@ -7,7 +7,7 @@ use crate::linear::Linear;
 use crate::shard::Sharding;
 use base::error::Result;
 use compute::ops;
-use compute::{AddNorm, Backend, NextNorm, NormWeights, Part, Tensor};
+use compute::{AddNorm, Backend, NextNorm, NormWeights, Part, TableRows, Tensor};
 
 /// The stream, and the memory in which it is added to and normalized.
 pub struct Stream<B: Backend> {
@@ -56,23 +56,24 @@ impl<B: Backend> Stream<B> {
         all.for_each(|tensor| tensor.set_rows(tokens));
     }
 
-    /// Begins with the rows of `table` times `scale`, normalized where there is a norm of them.
+    /// Begins with the rows of `table` times `scale`, and those of the tables `added`; the sum is normalized where there is a norm of it.
     pub fn embed(
         &mut self,
         backend: &mut B,
-        table: &B::Matrix,
-        scale: f32,
+        (table, scale): (&B::Matrix, f32),
+        added: &[(B::Matrix, TableRows)],
         norm: Option<NormWeights<B::Vector>>,
         device_batch: &B::DeviceBatch,
     ) {
         let Stream { rows, delta, .. } = self;
-        match norm {
-            None => ops::embedding(backend, rows, table, scale, device_batch),
-            Some(norm) => {
-                // Nothing has been computed yet that is to be added.
-                ops::embedding(backend, delta, table, scale, device_batch);
-                ops::norm(backend, rows, delta, norm);
-            }
+        // Nothing has been computed yet that is to be added.
+        let sum = if norm.is_some() { &mut *delta } else { &mut *rows };
+        ops::embedding(backend, sum, table, scale, device_batch);
+        for (table, of_place) in added {
+            ops::add_embedding(backend, sum, table, *of_place, device_batch);
+        }
+        if let Some(norm) = norm {
+            ops::norm(backend, rows, delta, norm);
         }
     }
 
@@ -99,6 +100,11 @@ impl<B: Backend> Stream<B> {
     /// Normalizes other rows in the place of its own.
     pub fn normalize_other(&mut self, backend: &mut B, rows: &Tensor<B::Storage>, norm: NormWeights<B::Vector>) {
         ops::norm(backend, &mut self.normed, rows, norm);
+    }
+
+    /// Goes on with the norm that was asked for last.
+    pub fn become_normed(&mut self) {
+        std::mem::swap(&mut self.rows, &mut self.normed);
     }
 
     /// Adds what a sublayer computed, and normalizes the sum where `next` is the norm of what is read then.

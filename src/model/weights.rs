@@ -3,6 +3,7 @@
 //! A matrix that its file has as codes is given as codes, as far as backends hold them; another one is quantized where the options ask
 //! for it, and otherwise given in one number type. Invariant: when [`Weights::finish`] has returned, every tensor of the decoder's parts was taken once.
 
+mod modules;
 mod stacked;
 
 use crate::fields::Fields;
@@ -30,6 +31,8 @@ const NAMED_IN_WARNING: usize = 5;
 #[derive(Clone)]
 pub struct Weights {
     tensors: Tensors,
+    /// Those of modules of the folder, by the folders of these.
+    modules: Vec<(String, Tensors)>,
     /// Names of the tensors that were taken.
     taken: HashSet<String>,
     layout: Layout,
@@ -94,6 +97,7 @@ impl Weights {
         let mut weights = Weights {
             quantization,
             tensors,
+            modules: Vec::new(),
             taken: HashSet::new(),
             layout,
             root,

@@ -8,9 +8,10 @@ use super::parallel::SENT_BYTES;
 use super::rendezvous::Facts;
 use super::wire::BatchBounds;
 use base::error::Result;
+use base::limits::UNASKED_MODEL_LEN;
 use base::log::{Level, log};
 use compute::batch::BatchLimits;
-use compute::{Backend, KvCacheDtype, KvFormat};
+use compute::{Backend, Defaults, KvCacheDtype, KvFormat};
 use formats::source::Source;
 use model::description::Description;
 use model::spec::HeadWeights;
@@ -38,13 +39,22 @@ impl Checkpoint {
     /// Reads what `source` says of its model, for a device of type `B`.
     pub fn open<B: Backend>(source: &Source, config: &EngineOptions) -> Result<Checkpoint> {
         let mut model = Description::read(source)?;
-        let limits = memory::batch_limits(config, model.spec.max_positions, &B::DEFAULTS)?;
+        let is_encoder = model.spec.is_encoder();
+        let defaults = match is_encoder {
+            // A text is computed whole.
+            true => Defaults {
+                max_batched_tokens: B::DEFAULTS.max_batched_tokens.max(model.spec.max_positions.min(UNASKED_MODEL_LEN)),
+                ..B::DEFAULTS
+            },
+            false => B::DEFAULTS,
+        };
+        let limits = memory::batch_limits(config, model.spec.max_positions, &defaults)?;
         let groups = model.spec.window_groups(limits.model_len);
         // Scales of int8 make heads of several sizes no multiples of each other, and ranks exchange blocks head by head.
         let is_whole = groups.split.is_none();
         let fits = is_whole || config.kv_cache_dtype == KvCacheDtype::Auto && config.tensor_parallel_size == 1;
         let window_tables = if fits { groups.window_tables() } else { 0 };
-        let limits = BatchLimits { window_tables, ..limits };
+        let limits = BatchLimits { window_tables, whole_rows: is_encoder, ..limits };
         // What is free is asked before weights are copied, so that a share of it is the same however they come.
         let free = memory::free_host_bytes();
         let reading = Reading {
@@ -54,12 +64,14 @@ impl Checkpoint {
             on_load: config.on_load,
         };
         let weights = Weights::open(source, model.layout, model.quantization.clone(), reading)?;
+        let weights = weights.with_modules(source, &model.spec, reading)?;
         if model.spec.head.weights == HeadWeights::Own && weights.lacks_head() {
             log(Level::Info, format_args!("the model has no head: it makes embeddings"));
             model.spec.head.weights = HeadWeights::Missing;
         }
         let (stored, dtype) = (weights.dtype(), B::weight_dtype(weights.dtype(), config.dtype)?);
-        let kv_format = config.kv_cache_dtype.format(dtype);
+        // The keys and values of an encoder are read in the pass that writes them.
+        let kv_format = if is_encoder { KvFormat::Plain(dtype) } else { config.kv_cache_dtype.format(dtype) };
         if dtype == stored {
             return Ok(Checkpoint { model, limits, free, kv_format, weights });
         }

@@ -228,8 +228,14 @@ pub fn largest_batch(limits: &BatchLimits) -> Result<Batch> {
         batch.row_starts.push(batch.tokens() as u32);
         batch.context_lens.push(tokens as u32);
         batch.block_tables.resize(batch.rows() * batch.table_width, 0);
-        batch.sampled_tokens.push(batch.tokens() as u32 - 1);
-        batch.sampling.push(Sampling::GREEDY);
+        let end = batch.tokens() as u32;
+        match limits.whole_rows {
+            true => batch.pooled_ranges.push([end - tokens as u32, end]),
+            false => {
+                batch.sampled_tokens.push(end - 1);
+                batch.sampling.push(Sampling::GREEDY);
+            }
+        }
     }
     Ok(with_window_tables(batch))
 }

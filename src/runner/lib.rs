@@ -35,6 +35,7 @@ use follower::Follower;
 pub use formats::source;
 use formats::{Coding, DType};
 use model::description::Description;
+pub use model::pooled::{Pool, Pooled, ScoreCurve};
 pub use model::quantization::{OnLoad, quantize_folder};
 pub use model::shard::Sums;
 use model::spec::HeadWeights;
@@ -250,6 +251,10 @@ pub struct ModelInfo {
     pub windowed: Option<Windowed>,
     /// Stands for the decoder and its weights: models that differ have different ones.
     pub fingerprint: u64,
+    /// What becomes of the states of a text.
+    pub pooled: Pooled,
+    /// Numbers of an embedding, or scores of a text.
+    pub pooled_width: usize,
     /// The coding of most bytes of each part, and all bytes of it in all ranks, in the order of [`WeightPart::ALL`].
     pub parts: [(Option<Coding>, u64); 4],
 }
@@ -285,6 +290,8 @@ impl ModelInfo {
             window: spec.window(),
             windowed: spec.kv_groups(&limits).windowed,
             fingerprint: weights.fingerprint(&model.spec),
+            pooled: model.pooled.clone(),
+            pooled_width: model.pooled.width(spec),
             parts: WeightPart::ALL.map(|part| (weights.summary().coding(part), weights.summary().bytes(part))),
         }
     }

@@ -62,6 +62,11 @@ fn check(field: &'static str, value: usize, max: usize, wanted: &'static str) ->
     }
 }
 
+/// Blocks for the keys and values of an encoder: those of the passes in flight, and one for each sequence that the scheduler leaves free.
+pub fn blocks_of_passes(limits: &BatchLimits, depth: usize) -> usize {
+    depth * (limits.tokens / limits.block_size + limits.rows) + limits.rows
+}
+
 /// Bytes of one block, or of one recurrent state, over all layers.
 #[derive(Clone, Copy, Debug)]
 pub struct BlockBytes {

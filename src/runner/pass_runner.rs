@@ -123,15 +123,19 @@ impl<B: Backend> PassRunner<B> {
         };
 
         // Cheap refusals come before the long part: a cache or a table that does not fit is known before any weight is read.
+        let of_passes = limits
+            .whole_rows
+            .then(|| memory::Room { blocks: memory::blocks_of_passes(&limits, B::DEPTH), checkpoints: 0 });
         let host_room = match backend.device_memory()? {
+            None if of_passes.is_some() => of_passes,
             None => Some(memory::host_room(config.kv_budget(), &limits, &needs, &host, &B::DEFAULTS)?),
             Some(_) => {
                 memory::check_weights(config.gpu_memory_bytes, host.weights / seat.ranks as u64)?;
                 None
             }
         };
-        let positions =
-            host_room.map_or(limits.model_len, |room| limits.model_len.min(room.blocks * limits.block_size));
+        let budgeted = host_room.filter(|_| of_passes.is_none());
+        let positions = budgeted.map_or(limits.model_len, |room| limits.model_len.min(room.blocks * limits.block_size));
         memory::check_table(positions, &host)?;
 
         // Weights that are copied to a device are read by the copy, and each rank brings a share of them into memory. Weights that stay
@@ -145,8 +149,8 @@ impl<B: Backend> PassRunner<B> {
         let mut decoder = Decoder::load(&backend, spec, sharding, &mut weights, &limits, positions)?;
         let mut batches = backend.device_batches(&limits)?;
         let sizes = match config.launching {
-            Launching::Graphs => graphs::sizes(limits.rows),
-            Launching::Eager => Vec::new(),
+            Launching::Graphs if !limits.whole_rows => graphs::sizes(limits.rows),
+            _ => Vec::new(),
         };
         let loaded = Instant::now();
         // From here on ranks wait for each other on their devices: none may be missing.
@@ -170,7 +174,10 @@ impl<B: Backend> PassRunner<B> {
                 let reserved = memory::SPARE_BYTES + sizes.len() as u64 * graph_bytes;
                 let memory = backend.device_memory()?.unwrap_or_default();
                 let budget = memory::DeviceBudget { kv: config.kv_budget(), bytes: config.gpu_memory_bytes, reserved };
-                memory::device_room(&budget, &limits, &needs, &memory, &B::DEFAULTS)?
+                match of_passes {
+                    Some(room) => room,
+                    None => memory::device_room(&budget, &limits, &needs, &memory, &B::DEFAULTS)?,
+                }
             }
         };
         let blocks =

@@ -97,6 +97,8 @@ pub fn encode(batch: &Batch, to: &mut Vec<u8>) {
     let Batch {
         token_ids,
         positions,
+        // Models that tell texts apart are computed by one process.
+        token_types: _,
         slots,
         row_starts,
         context_lens,
@@ -108,6 +110,7 @@ pub fn encode(batch: &Batch, to: &mut Vec<u8>) {
         adjustments,
         masks,
         pooled_tokens,
+        pooled_ranges: _,
         copies,
         state_sources,
         state_slots,

@@ -40,7 +40,7 @@ FIELD(nvllm_engine_config, quantization, 148)
 FIELD(nvllm_engine_config, gpu_memory_bytes, 152)
 FIELD(nvllm_engine_config, state_checkpoint_interval, 160)
 
-SIZE(nvllm_model_info, 144)
+SIZE(nvllm_model_info, 152)
 FIELD(nvllm_model_info, struct_size, 0)
 FIELD(nvllm_model_info, vocab_size, 8)
 FIELD(nvllm_model_info, max_model_len, 12)
@@ -69,6 +69,8 @@ FIELD(nvllm_model_info, embedding_bytes, 112)
 FIELD(nvllm_model_info, attention_bytes, 120)
 FIELD(nvllm_model_info, feed_forward_bytes, 128)
 FIELD(nvllm_model_info, head_bytes, 136)
+FIELD(nvllm_model_info, embedding_size, 144)
+FIELD(nvllm_model_info, num_labels, 148)
 
 SIZE(nvllm_model_file, 56)
 FIELD(nvllm_model_file, struct_size, 0)
@@ -80,7 +82,7 @@ FIELD(nvllm_model_file, descriptor, 32)
 FIELD(nvllm_model_file, offset, 40)
 FIELD(nvllm_model_file, size, 48)
 
-SIZE(nvllm_request_options, 288)
+SIZE(nvllm_request_options, 296)
 FIELD(nvllm_request_options, struct_size, 0)
 FIELD(nvllm_request_options, tag, 8)
 FIELD(nvllm_request_options, max_tokens, 16)
@@ -134,6 +136,8 @@ FIELD(nvllm_request_options, top_n_sigma, 272)
 FIELD(nvllm_request_options, xtc_probability, 276)
 FIELD(nvllm_request_options, xtc_threshold, 280)
 FIELD(nvllm_request_options, reserved_last, 284)
+FIELD(nvllm_request_options, embedding_dimensions, 288)
+FIELD(nvllm_request_options, reserved_of_dimensions, 292)
 
 SIZE(nvllm_message, 16)
 FIELD(nvllm_message, role, 0)
@@ -150,7 +154,7 @@ FIELD(nvllm_step_result, prefill_tokens, 28)
 FIELD(nvllm_step_result, decode_tokens, 32)
 FIELD(nvllm_step_result, elapsed_us, 40)
 
-SIZE(nvllm_output, 192)
+SIZE(nvllm_output, 208)
 FIELD(nvllm_output, struct_size, 0)
 FIELD(nvllm_output, request_id, 8)
 FIELD(nvllm_output, tag, 16)
@@ -180,6 +184,8 @@ FIELD(nvllm_output, prompt_top_logprobs, 168)
 FIELD(nvllm_output, score, 176)
 FIELD(nvllm_output, reserved, 180)
 FIELD(nvllm_output, reasoning_tokens, 184)
+FIELD(nvllm_output, scores, 192)
+FIELD(nvllm_output, num_scores, 200)
 
 SIZE(nvllm_progress, 64)
 FIELD(nvllm_progress, struct_size, 0)
@@ -301,6 +307,8 @@ VALUE(NVLLM_FILE_RANGE, 1)
 VALUE(NVLLM_POOLING_NONE, 0)
 VALUE(NVLLM_POOLING_LAST, 1)
 VALUE(NVLLM_POOLING_MEAN, 2)
+VALUE(NVLLM_POOLING_CLS, 3)
+VALUE(NVLLM_POOLING_AUTO, 4)
 
 VALUE(NVLLM_EARLY_STOPPING_HEURISTIC, 0)
 VALUE(NVLLM_EARLY_STOPPING_AT_ONCE, 1)
@@ -374,6 +382,10 @@ size_t nvllm_result_count(const nvllm_result *);
 nvllm_status nvllm_result_get(const nvllm_result *, size_t, nvllm_output *);
 nvllm_status nvllm_result_get_with_error(const nvllm_result *, size_t, nvllm_output *, nvllm_error *);
 void nvllm_result_free(nvllm_result *);
+nvllm_status nvllm_score(nvllm_engine *, const char *const *, const char *const *, size_t, const nvllm_request_options *const *, size_t, nvllm_generate_progress_fn, void *, nvllm_result **, nvllm_error *);
+nvllm_status nvllm_add_request_pair(nvllm_engine *, const char *, const char *, const nvllm_request_options *, uint64_t *, nvllm_error *);
+nvllm_status nvllm_label(const nvllm_engine *, size_t, char *, size_t, size_t *, nvllm_error *);
+nvllm_status nvllm_named_prompt(const nvllm_engine *, const char *, char *, size_t, size_t *, nvllm_error *);
 nvllm_status nvllm_reset_prefix_cache(nvllm_engine *, nvllm_error *);
 nvllm_status nvllm_trim(nvllm_engine *, uint64_t *, nvllm_error *);
 nvllm_status nvllm_release_prefix(nvllm_engine *, uint64_t);

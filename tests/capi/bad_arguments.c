@@ -24,6 +24,11 @@ static void null_pointers(void) {
   REFUSED("prompt", nvllm_add_request(engine, NULL, 1, NULL, &id, &error));
   REFUSED("tokens", nvllm_add_request_tokens(engine, NULL, 1, NULL, &id, &error));
   REFUSED("output", nvllm_poll_output(engine, NULL, &error));
+  REFUSED("result", nvllm_score(engine, &prompt, NULL, 1, NULL, 0, NULL, NULL, NULL, &error));
+  REFUSED("text", nvllm_add_request_pair(engine, NULL, "b", NULL, &id, &error));
+  REFUSED("second", nvllm_add_request_pair(engine, "a", NULL, NULL, &id, &error));
+  REFUSED("needed", nvllm_label(engine, 0, NULL, 0, NULL, &error));
+  REFUSED("needed", nvllm_named_prompt(engine, NULL, NULL, 0, NULL, &error));
   REFUSED("prompts", nvllm_generate(engine, NULL, &len, 1, NULL, 0, NULL, NULL, &result, &error));
   REFUSED("prompt", nvllm_generate(engine, &no_prompt, &len, 1, NULL, 0, NULL, NULL, &result, &error));
   REFUSED("options", nvllm_generate(engine, &prompt, &len, 1, NULL, 1, NULL, NULL, &result, &error));

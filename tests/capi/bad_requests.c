@@ -39,7 +39,9 @@ static void options_that_make_no_sense(void) {
   WITH(ignore_eos, 2, "ignore_eos");
   WITH(include_stop, 2, "include_stop");
   WITH(pin_prompt, 2, "pin_prompt");
-  WITH(pooling, 3, "pooling is 3");
+  WITH(pooling, 5, "pooling is 5");
+  WITH(embedding_dimensions, 16, "embedding_dimensions is 16, and the request makes no embedding");
+  WITH(reserved_of_dimensions, 1, "reserved_of_dimensions is 1, but must be 0");
   WITH(n, 0, "n is 0");
   WITH(n, 1025, "n is 1025");
   WITH(num_stop, 1, "stop");
@@ -272,6 +274,91 @@ static void more_than_the_engine_holds(const char *folder) {
   nvllm_engine_free(small);
 }
 
+/* What a model that generates cannot do for texts. */
+static void embeddings_that_a_decoder_cannot_make(void) {
+  nvllm_error error;
+  nvllm_result *result = NULL;
+  size_t needed = 0;
+  const char *texts[] = {"one"}, *seconds[] = {"two"};
+  nvllm_request_options options = options_of(4);
+  options.pooling = NVLLM_POOLING_CLS;
+  refused("the first token", &options, NVLLM_ERR_UNSUPPORTED, "pooling of the first token needs");
+  options.pooling = NVLLM_POOLING_AUTO;
+  refused("what the folder says", &options, NVLLM_ERR_UNSUPPORTED, "the model does not say how its states are pooled");
+  options.pooling = NVLLM_POOLING_LAST;
+  options.embedding_dimensions = UINT32_MAX;
+  refused("too many dimensions", &options, NVLLM_ERR_INVALID_ARGUMENT, "the embeddings of the model have");
+  CHECK_STATUS(NVLLM_ERR_UNSUPPORTED, nvllm_score(engine, texts, seconds, 1, NULL, 0, NULL, NULL, &result, &error), &error,
+               "a score");
+  CHECK(strstr(error.message, "the model is no classifier") != NULL && result == NULL, "%s", error.message);
+  CHECK_STATUS(NVLLM_ERR_UNSUPPORTED, nvllm_add_request_pair(engine, "a", "b", NULL, NULL, &error), &error, "a pair");
+  CHECK(strstr(error.message, "no scores of pairs") != NULL, "%s", error.message);
+  CHECK_STATUS(NVLLM_ERR_INVALID_ARGUMENT, nvllm_label(engine, 0, NULL, 0, &needed, &error), &error, "a label");
+  check_still_works(engine, "scores");
+}
+
+/* An encoder beside the demo model; its texts are tokens, because its folder has no tokenizer. */
+static nvllm_engine *open_encoder(const char *folder, const char *name) {
+  char path[1024];
+  nvllm_error error;
+  nvllm_engine *encoder = NULL;
+  nvllm_engine_config config;
+  nvllm_engine_config_init(&config, sizeof config);
+  snprintf(path, sizeof path, "%s/../../tests/golden/encoders/%s", folder, name);
+  config.model_path = path;
+  config.num_threads = 1;
+  config.max_num_seqs = 4;
+  CHECK_STATUS(NVLLM_OK, nvllm_engine_new(&config, &encoder, &error), &error, path);
+  return encoder;
+}
+
+static void refused_by(nvllm_engine *encoder, size_t tokens, uint32_t pooling, uint32_t dimensions, nvllm_status wanted,
+                       const char *word) {
+  static uint32_t prompt[80];
+  nvllm_error error;
+  nvllm_request_options options = options_of(4);
+  for (size_t i = 0; i < 80; i++) prompt[i] = 5;
+  options.pooling = pooling;
+  options.embedding_dimensions = dimensions;
+  CHECK_STATUS(wanted, nvllm_add_request_tokens(encoder, prompt, tokens, &options, NULL, &error), &error, word);
+  CHECK(strstr(error.message, word) != NULL, "no '%s' in: %s", word, error.message);
+  CHECK(nvllm_is_finished(encoder), "%s: something was queued", word);
+}
+
+static void texts_that_encoders_cannot_read(const char *folder) {
+  nvllm_error error;
+  nvllm_result *result = NULL;
+  const char *texts[] = {"one"};
+  nvllm_engine *encoder = open_encoder(folder, "bert-f32");
+  if (encoder == NULL) return;
+  refused_by(encoder, 3, NVLLM_POOLING_NONE, 0, NVLLM_ERR_UNSUPPORTED, "the model has no head and generates nothing");
+  refused_by(encoder, 3, NVLLM_POOLING_AUTO, 0, NVLLM_ERR_UNSUPPORTED, "does not say how its states are pooled");
+  refused_by(encoder, 0, NVLLM_POOLING_MEAN, 0, NVLLM_ERR_INVALID_ARGUMENT, "the prompt has no tokens");
+  refused_by(encoder, 65, NVLLM_POOLING_MEAN, 0, NVLLM_ERR_CONTEXT_LENGTH, "the text has 65 tokens, but max_model_len is 64");
+  refused_by(encoder, 3, NVLLM_POOLING_MEAN, 65, NVLLM_ERR_INVALID_ARGUMENT, "the embeddings of the model have 64 numbers");
+  CHECK_STATUS(NVLLM_ERR_UNSUPPORTED, nvllm_score(encoder, texts, NULL, 1, NULL, 0, NULL, NULL, &result, &error), &error,
+               "a score");
+  nvllm_engine_free(encoder);
+
+  char label[8];
+  size_t needed = 0;
+  encoder = open_encoder(folder, "bert-f32-classifier");
+  if (encoder == NULL) return;
+  refused_by(encoder, 3, NVLLM_POOLING_MEAN, 0, NVLLM_ERR_UNSUPPORTED, "the model is a classifier and gives scores");
+  refused_by(encoder, 3, NVLLM_POOLING_AUTO, 2, NVLLM_ERR_INVALID_ARGUMENT, "the request makes no embedding");
+  CHECK_STATUS(NVLLM_OK, nvllm_label(encoder, 1, label, sizeof label, &needed, &error), &error, "a label");
+  CHECK(strcmp(label, "glad") == 0 && needed == 5, "%s, %zu", label, needed);
+  CHECK_STATUS(NVLLM_ERR_INVALID_ARGUMENT, nvllm_label(encoder, 3, label, sizeof label, &needed, &error), &error, "no label");
+  CHECK_STATUS(NVLLM_OK, nvllm_named_prompt(encoder, "query", label, sizeof label, &needed, &error), &error, "no prompts");
+  CHECK(needed == 1 && label[0] == 0, "%zu", needed);
+  /* Without a tokenizer each text fails by itself. */
+  CHECK_STATUS(NVLLM_OK, nvllm_score(encoder, texts, NULL, 1, NULL, 0, NULL, NULL, &result, &error), &error, "a text");
+  nvllm_output output = {.struct_size = sizeof output};
+  CHECK(nvllm_result_get(result, 0, &output) == NVLLM_OK && output.finish_reason == NVLLM_FINISH_ERROR, "no tokenizer");
+  nvllm_result_free(result);
+  nvllm_engine_free(encoder);
+}
+
 static void engines_that_cannot_open(const char *folder) {
   nvllm_error error;
   nvllm_engine *none = NULL;
@@ -305,6 +392,8 @@ int main(int argc, char **argv) {
   prompts_that_cannot_run();
   requests_that_are_not_there();
   more_than_the_engine_holds(folder);
+  embeddings_that_a_decoder_cannot_make();
+  texts_that_encoders_cannot_read(folder);
   engines_that_cannot_open(folder);
   check_still_works(engine, "everything");
   nvllm_engine_free(engine);

@@ -195,7 +195,8 @@ impl Case {
         is_fused: bool,
     ) -> (Vec<Vec<f32>>, Vec<u8>) {
         let Case { heads, kv_heads, head_dim, window, softcap, has_norm, has_sinks, .. } = *self;
-        let spec = AttentionSpec { heads, scale: (head_dim as f32).powf(-0.5), window, softcap };
+        let reach = compute::Reach::Back;
+        let spec = AttentionSpec { heads, scale: (head_dim as f32).powf(-0.5), window, softcap, reach };
         cuda.set_windows([window]);
         let mut cache = cuda.kv_cache(&self.shape(dtype).layers(2), inputs.blocks).unwrap();
         cache.fill(&inputs.cached).unwrap();

@@ -165,7 +165,8 @@ fn heads_are_normalized_rotated_and_cached() {
                 // A table is never empty.
                 let rope = if tables.rope.is_empty() { &[0.0][..] } else { &tables.rope };
                 let [rope, temperature] = [rope, &tables.temperature].map(|table| cuda.table(table).unwrap());
-                let spec = AttentionSpec { heads, scale: 1.0, window: None, softcap: None };
+                let spec =
+                    AttentionSpec { heads, scale: 1.0, window: None, softcap: None, reach: compute::Reach::Back };
                 let transform = QkNormRope {
                     norm: variant.norm.map(|extent| QkNormWeights { query: &query, key: &key, eps: EPS, extent }),
                     whole: None,
@@ -269,7 +270,7 @@ fn many_tokens_have_the_bits_of_few() {
             // Tokens that pad a pass are stored nowhere.
             slots.iter_mut().step_by(7).for_each(|slot| *slot = u32::MAX);
             let positions: Vec<u32> = (0..tokens).map(|_| random.below(POSITIONS) as u32).collect();
-            let spec = AttentionSpec { heads, scale: 1.0, window: None, softcap: None };
+            let spec = AttentionSpec { heads, scale: 1.0, window: None, softcap: None, reach: compute::Reach::Back };
             let computed = [tokens, FEW].map(|at_once| {
                 let mut cache = cuda.kv_cache(&shape.layers(2), blocks).unwrap();
                 cache.fill(&vec![0xff; blocks * 2 * shape.block_bytes()]).unwrap();

@@ -7,7 +7,7 @@ use crate::scene::{
 use compute::cpu::reference;
 use compute::cuda::{Cuda, Vector};
 use compute::ops;
-use compute::{Activated, Activation, AddNorm, Curve, Device, NextNorm, NormKind, NormWeights, Part};
+use compute::{Activated, Activation, AddNorm, Curve, Device, NextNorm, NormKind, NormWeights, Part, TableRows};
 use formats::DType;
 
 const SHAPES: [(usize, usize); 6] = [(1, 8), (3, 40), (64, 1024), (5, 4096), (2, 12_288), (300, 256)];
@@ -19,7 +19,7 @@ const POST_EPS: f32 = 1e-3;
 fn normalized(x: &[f64], weight: &[f32], kind: NormKind, eps: f32) -> Vec<f64> {
     let mean = |v: &mut dyn Iterator<Item = f64>| v.sum::<f64>() / weight.len() as f64;
     let rows = x.chunks_exact(weight.len()).flat_map(|row| {
-        let centre = if kind == NormKind::Layer { mean(&mut row.iter().copied()) } else { 0.0 };
+        let centre = if kind == NormKind::Rms { 0.0 } else { mean(&mut row.iter().copied()) };
         let factor = 1.0 / (mean(&mut row.iter().map(|v| (v - centre).powi(2))) + f64::from(eps)).sqrt();
         row.iter().zip(weight).map(move |(v, &w)| (v - centre) * factor * f64::from(w))
     });
@@ -63,6 +63,94 @@ fn norms_agree() {
                 let what = format!("{kind:?}, {tokens} x {hidden}, {dtype:?}");
                 assert_near(&cuda.read(&out).unwrap(), &expected, bound(dtype), &what);
             }
+        }
+    });
+}
+
+/// The biases of a norm stand behind its weights.
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn norms_with_biases_agree() {
+    on_device(|cuda, dtype| {
+        for (tokens, hidden) in SHAPES {
+            let it = Norms::new(cuda, [tokens, hidden], 5.0, dtype);
+            let both = [0, 1].map(|i| host_vector(&it.weights[i], dtype));
+            let (kind, weight) = (NormKind::LayerBiased, cuda.vector(&both).unwrap());
+            let norm = NormWeights { weight: &weight, eps: EPS, kind };
+            let what = format!("{tokens} x {hidden}, {dtype:?}");
+            let expected = |x: &[f32]| {
+                let plain = normalized(&wide(x), &it.weights[0], NormKind::Layer, EPS);
+                let biased = plain.iter().zip(it.weights[1].iter().cycle()).map(|(v, &bias)| v + f64::from(bias));
+                // The sum may be small where both are large.
+                let errors = plain.iter().zip(errors_of_norm(x, &it.weights[0]));
+                let errors = errors.map(|(v, error)| error + FEW_OPERATIONS * (v.abs() + 2.0));
+                biased.zip(errors).map(|(v, error)| Near::stored(v, error, dtype)).collect::<Vec<Near>>()
+            };
+            let (x, mut out) = (filled(cuda, &it.x, hidden), poisoned(cuda, tokens, hidden));
+            ops::norm(cuda, &mut out, &x, norm);
+            assert_near(&cuda.read(&out).unwrap(), &expected(&it.x), bound(dtype), &what);
+            let (mut residual, mut out) = (filled(cuda, &it.y, hidden), poisoned(cuda, tokens, hidden));
+            ops::add_norm(cuda, &mut residual, &x, AddNorm::PLAIN, Some(NextNorm { out: &mut out, norm }));
+            let sum = cuda.read(&residual).unwrap();
+            assert_near(&cuda.read(&out).unwrap(), &expected(&sum), bound(dtype), &format!("of a sum, {what}"));
+        }
+    });
+}
+
+/// Means of states, and single ones.
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn pooled_states_agree() {
+    on_device(|cuda, dtype| {
+        for (tokens, hidden) in SHAPES {
+            let mut random = Random(3);
+            let states = numbers(&mut random, tokens * hidden, 2.0, dtype);
+            let mut scene = Scene::new(&[(0, tokens)], 16, &mut random);
+            scene.batch.sampled_tokens.clear();
+            scene.batch.sampling.clear();
+            let end = tokens as u32;
+            scene.batch.pooled_ranges = vec![[0, end], [0, 1], [end - 1, end], [end / 2, end]];
+            let device_batch = staged(cuda, &scene.batch);
+            let x = filled(cuda, &states, hidden);
+            let mut out = poisoned(cuda, 4, hidden);
+            ops::pool_states(cuda, &mut out, &x, &device_batch);
+            let mut expected = vec![f32::NAN; 4 * hidden];
+            reference::pool_states(&mut expected, &states, hidden, &scene.batch);
+            let size = |i: usize| {
+                let [first, end] = scene.batch.pooled_ranges[i / hidden].map(|token| token as usize);
+                let sum: f64 = (first..end).map(|token| f64::from(states[token * hidden + i % hidden]).abs()).sum();
+                sum * unit(DType::F32)
+            };
+            let near = expected.iter().enumerate().map(|(i, &v)| Near::stored(f64::from(v), size(i), dtype));
+            let what = format!("{tokens} x {hidden}, {dtype:?}");
+            assert_near(&cuda.read(&out).unwrap(), &near.collect::<Vec<Near>>(), bound(dtype), &what);
+        }
+    });
+}
+
+/// Positions and types of tokens name rows of tables.
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn added_embeddings_agree() {
+    on_device(|cuda, dtype| {
+        for (rows, (tokens, hidden)) in [TableRows::Positions { first: 2 }, TableRows::Types]
+            .into_iter()
+            .flat_map(|rows| SHAPES.map(|shape| (rows, shape)))
+        {
+            let mut random = Random(3);
+            let [before, table] = [tokens, tokens + 2].map(|rows| numbers(&mut random, rows * hidden, 2.0, dtype));
+            let mut scene = Scene::new(&[(0, tokens)], 16, &mut random);
+            scene.batch.token_types = (0..tokens as u32).map(|token| token % 2).collect();
+            let device_batch = staged(cuda, &scene.batch);
+            let matrix = cuda.matrix(&[host_matrix(&table, [tokens + 2, hidden], dtype)]).unwrap();
+            let mut out = filled(cuda, &before, hidden);
+            ops::add_embedding(cuda, &mut out, &matrix, rows, &device_batch);
+            let sum = |(i, v): (usize, &f32)| {
+                let row = rows.of(&scene.batch, i / hidden);
+                rounded(v + table[row * hidden + i % hidden], dtype)
+            };
+            let expected: Vec<f32> = before.iter().enumerate().map(sum).collect();
+            assert_eq!(cuda.read(&out).unwrap(), expected, "{rows:?}, {tokens} x {hidden}, {dtype:?}");
         }
     });
 }
@@ -243,9 +331,16 @@ fn sigmoid_gates_agree() {
 #[ignore = "needs an NVIDIA GPU: --include-ignored"]
 fn activations_agree() {
     on_device(|cuda, dtype| {
-        let curves = [Curve::ReluSquared, Curve::Gate(Activation::Silu), Curve::Gate(Activation::GeluTanh)];
-        for ((tokens, width), (curve, scale)) in
-            SHAPES.into_iter().flat_map(|shape| curves.into_iter().zip([1.0, 0.7, -1.5]).map(move |it| (shape, it)))
+        let curves = [
+            Curve::ReluSquared,
+            Curve::Gate(Activation::Silu),
+            Curve::Gate(Activation::GeluTanh),
+            Curve::Gelu,
+            Curve::Tanh,
+        ];
+        for ((tokens, width), (curve, scale)) in SHAPES
+            .into_iter()
+            .flat_map(|shape| curves.into_iter().zip([1.0, 0.7, -1.5, 0.9, 1.1]).map(move |it| (shape, it)))
         {
             let mut random = Random(7);
             // Columns 16.. of one tensor, and 8.. of another; rows are padded in memory.
@@ -263,7 +358,9 @@ fn activations_agree() {
                     let (value, scaled) = (f64::from(value[0]) * factor, f64::from((scale * v).abs()));
                     // An exponent is off by that many units, and its power by as great a share.
                     let exponent = match curve {
-                        Curve::ReluSquared => 0.0,
+                        Curve::ReluSquared | Curve::Tanh => 0.0,
+                        // That of the square in erfc, whose tail lies that far below.
+                        Curve::Gelu => 2.0 * scaled + scaled.powi(2),
                         Curve::Gate(Activation::Silu) => scaled,
                         Curve::Gate(Activation::GeluTanh) => 1.6 * scaled + 0.072 * scaled.powi(3),
                         Curve::Gate(Activation::ClampedSwiglu) => unreachable!("it changes the up"),

@@ -34,8 +34,8 @@ const KV_HEADS: usize = 2;
 const HEAD_DIM: usize = 64;
 /// Of layers in turn.
 const SPECS: [AttentionSpec; 2] = [
-    AttentionSpec { heads: HEADS, scale: 0.125, window: None, softcap: None },
-    AttentionSpec { heads: HEADS, scale: 0.125, window: Some(40), softcap: None },
+    AttentionSpec { heads: HEADS, scale: 0.125, window: None, softcap: None, reach: compute::Reach::Back },
+    AttentionSpec { heads: HEADS, scale: 0.125, window: Some(40), softcap: None, reach: compute::Reach::Back },
 ];
 const WIDTH: usize = 512;
 const VOCAB: usize = 1003;

@@ -147,6 +147,8 @@ pub fn load_beside(shape: Shape, memory_left: Arc<AtomicUsize>) -> Loaded {
         window: shape.window,
         windowed: shape.windowed,
         fingerprint: vocab as u64,
+        pooled: Default::default(),
+        pooled_width: 1,
         parts: [(None, 0); 4],
     };
     Loaded { runner, info }

@@ -14,6 +14,7 @@ mod demo_answers;
 #[path = "../driver/mod.rs"]
 mod driver;
 mod embeddings;
+mod encoders;
 mod exchange_protocol;
 #[path = "../fake_runner/mod.rs"]
 mod fake_runner;

@@ -3,7 +3,7 @@
 use crate::column::{Column, Op, agrees};
 use crate::scene::Random;
 use compute::Activation::{GeluTanh, Silu};
-use compute::Curve::{self, Gate, ReluSquared};
+use compute::Curve::{self, Gate, Gelu, ReluSquared, Tanh};
 use compute::cpu::{Cpu, Isa, reference};
 use compute::{Activated, Part, ops};
 
@@ -38,6 +38,11 @@ impl Op for Activate {
         ("SiLU, scaled, with factors", Case { curve: Gate(Silu), scale: 0.8, times: Some(0), ..ODD }),
         ("SiLU so large that exp overflows", Case { curve: Gate(Silu), size: 300.0, ..ODD }),
         ("GELU with factors", Case { curve: Gate(GeluTanh), times: Some(37), ..ODD }),
+        ("tanh", Case { curve: Tanh, ..ODD }),
+        ("exact GELU", Case { curve: Gelu, ..ODD }),
+        ("exact GELU of numbers of nearly nothing", Case { curve: Gelu, size: 1e-4, ..ODD }),
+        ("exact GELU of large numbers", Case { curve: Gelu, size: 300.0, ..ODD }),
+        ("exact GELU, scaled, with factors", Case { curve: Gelu, scale: 0.8, times: Some(3), ..ODD }),
         ("decode batch of Nemotron-H 4B", Case { tokens: 16, width: 12_288, ..ODD }),
         (
             "decode batch of Gemma 4 E2B",
@@ -80,6 +85,30 @@ fn inputs(case: &Case) -> [Vec<f32>; 2] {
 #[test]
 fn activate_agrees_with_its_specification() {
     agrees::<Activate>();
+}
+
+#[test]
+fn exact_gelu_keeps_the_digits_of_its_tail() {
+    for isa in Isa::available() {
+        let cpu = &mut Cpu::new(1, *isa);
+        let x: Vec<f32> = (0..2600).map(|i| -13.0 + i as f32 * 0.01).collect();
+        let (of, mut out) = (cpu.filled(&x, 2600), cpu.poisoned(1, 2600));
+        let of = Part { x: &of, first: 0 };
+        ops::activate(cpu, &mut out, Activated { of, scale: 1.0, curve: Gelu, times: None });
+        let mut expected = vec![f32::NAN; 2600];
+        reference::activate(&mut expected, &x, (1.0, Gelu), None);
+        for ((x, found), wanted) in x.iter().zip(cpu.read(&out)).zip(expected) {
+            let apart = (f64::from(found) - f64::from(wanted)).abs();
+            assert!(apart <= f64::from(wanted.abs()) * 2e-5 + 1e-37, "{isa:?}: {x} becomes {found}, not {wanted}");
+        }
+        let ends = cpu.filled(&[f32::NEG_INFINITY, f32::MIN, 0.0, f32::MAX, f32::INFINITY, f32::NAN], 6);
+        let mut out = cpu.poisoned(1, 6);
+        let of = Part { x: &ends, first: 0 };
+        ops::activate(cpu, &mut out, Activated { of, scale: 1.0, curve: Gelu, times: None });
+        let out = cpu.read(&out);
+        assert_eq!(out[..5], [0.0, 0.0, 0.0, f32::MAX, f32::INFINITY], "{isa:?}");
+        assert!(out[5].is_nan(), "{isa:?}");
+    }
 }
 
 #[test]

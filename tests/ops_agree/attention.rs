@@ -5,7 +5,7 @@ use crate::scene::{Random, Row, Sequences, uploaded};
 use compute::batch::{Batch, WindowTable};
 use compute::cpu::{Cpu, Isa, KvCache, reference};
 use compute::ops;
-use compute::{AttentionSpec, Device, KvFormat, KvPlace, KvShape, QkNormRope, Scoring};
+use compute::{AttentionSpec, Device, KvFormat, KvPlace, KvShape, QkNormRope, Reach, Scoring};
 use formats::DType;
 
 #[derive(Clone)]
@@ -21,6 +21,7 @@ struct Case {
     softcap: Option<f32>,
     /// Greatest absolute value of sinks, if there are any.
     sinks: Option<f32>,
+    reach: Reach,
     /// Greatest absolute value of queries and keys.
     size: f32,
 }
@@ -35,6 +36,7 @@ const SMALL: Case = Case {
     window: None,
     softcap: None,
     sinks: None,
+    reach: Reach::Back,
     size: 1.0,
 };
 
@@ -45,6 +47,12 @@ const QWEN3: Case = Case { heads: 16, kv_heads: 8, head_dim: 128, format: KvForm
 const BF16: Case = Case { rows: RAGGED, format: KvFormat::Plain(DType::Bf16), ..SMALL };
 
 const INT8: Case = Case { rows: RAGGED, format: KvFormat::Int8, ..SMALL };
+
+/// Whole texts, whose tokens look both ways.
+const BOTH: Case = Case { rows: TEXTS, reach: Reach::Both, ..SMALL };
+const BOTH_BF16: Case = Case { format: KvFormat::Plain(DType::Bf16), ..BOTH };
+
+const TEXTS: &[(usize, usize)] = &[(0, 37), (0, 1), (0, 2), (0, 64), (0, 130), (0, 65)];
 
 const RAGGED_CASE: Case = Case { rows: RAGGED, ..SMALL };
 
@@ -170,6 +178,19 @@ impl Op for Attention {
             Case { rows: &[(511, 1), (130, 1), (64, 1), (0, 1)], format: KvFormat::Int8, ..QWEN3 },
         ),
         ("int8, prefill of Qwen3-0.6B", Case { rows: &[(0, 90), (60, 20)], format: KvFormat::Int8, ..QWEN3 }),
+        ("both ways", BOTH),
+        ("both ways, bf16", BOTH_BF16),
+        ("both ways, f16, heads of 64", Case { head_dim: 64, format: KvFormat::Plain(DType::F16), ..BOTH }),
+        ("both ways, heads of 30, groups of 3", Case { heads: 6, kv_heads: 2, head_dim: 30, ..BOTH }),
+        ("both ways, heads of 256, bf16", Case { head_dim: 256, ..BOTH_BF16 }),
+        ("both ways, blocks of 7 tokens, bf16", Case { block_size: 7, head_dim: 32, ..BOTH_BF16 }),
+        ("both ways, a window of one token", Case { window: Some(1), ..BOTH }),
+        ("both ways, a window within a step of keys", Case { window: Some(9), ..BOTH }),
+        ("both ways, a window within a step of keys, bf16", Case { window: Some(9), head_dim: 32, ..BOTH_BF16 }),
+        ("both ways, a window of a step of keys and one token", Case { window: Some(65), ..BOTH }),
+        ("both ways, a window of a step of keys, bf16", Case { window: Some(64), head_dim: 32, ..BOTH_BF16 }),
+        ("both ways, a window longer than all texts", Case { window: Some(1000), ..BOTH }),
+        ("both ways, BERT base", Case { heads: 12, kv_heads: 12, head_dim: 64, ..BOTH }),
         ("decode of Qwen3-0.6B", Case { rows: &[(511, 1), (130, 1), (64, 1), (0, 1)], ..QWEN3 }),
         ("prefill of Qwen3-0.6B", Case { rows: &[(0, 90), (60, 20)], ..QWEN3 }),
         ("sinks", Case { heads: 6, kv_heads: 2, sinks: Some(3.0), ..RAGGED_CASE }),
@@ -244,6 +265,7 @@ impl Scene {
                 scale: 1.0 / (case.head_dim as f32).sqrt(),
                 window: case.window,
                 softcap: case.softcap,
+                reach: case.reach,
             },
             qkv: lens.iter().map(|len| random.numbers(len * cols, case.size)).collect(),
             sinks: case.sinks.map(|size| Random(8).numbers(case.heads, size)),
@@ -367,6 +389,27 @@ fn a_token_gets_the_same_bits_however_its_prompt_is_cut() {
             let Case { head_dim, window, softcap, format, .. } = case;
             let what = format!("{isa:?}, {format:?}, heads of {head_dim}, {window:?}, {softcap:?}, chunks of {chunk}");
             assert_eq!(bits(&whole), bits(&cut), "{what}");
+        }
+    }
+}
+
+#[test]
+fn a_text_gets_the_same_bits_alone_and_among_others() {
+    for (isa, window) in Isa::available().iter().flat_map(|isa| WINDOWS.map(|window| (*isa, window))) {
+        for head_dim in [16, 20, 128] {
+            for case in [BOTH, BOTH_BF16].map(|case| Case { heads: 6, kv_heads: 2, head_dim, window, ..case }) {
+                let scene = Scene::new(&case, 1);
+                let [alone, among] = [1, 2].map(|threads| {
+                    let cpu = &mut Cpu::new(threads, isa);
+                    let cache = scene.fill(cpu);
+                    match threads {
+                        1 => scene.rows.iter().flat_map(|row| scene.attend(cpu, &cache, &[*row])).collect(),
+                        _ => scene.attend(cpu, &cache, &scene.rows),
+                    }
+                });
+                let what = format!("{isa:?}, {:?}, heads of {head_dim}, {window:?}", case.format);
+                assert_eq!(bits(&alone), bits(&among), "{what}");
+            }
         }
     }
 }

@@ -1,11 +1,11 @@
-//! `embedding` and `gather`, which copy or multiply once: their bits must be equal.
+//! `embedding`, `add_embedding` and `gather`, which copy, multiply or add once: their bits must be equal.
 
 use crate::column::{Column, Op, agrees};
 use crate::scene::{Random, Row, Sequences, uploaded};
-use compute::HostMatrix;
 use compute::batch::Batch;
 use compute::cpu::{Matrix, reference};
 use compute::ops;
+use compute::{HostMatrix, TableRows};
 use formats::Coding;
 use os::HostBytes;
 
@@ -64,6 +64,47 @@ fn table(case: &Table) -> (Vec<HostMatrix>, Batch) {
     (case.parts.iter().map(&mut part).collect(), Batch { token_ids, ..Batch::default() })
 }
 
+struct AddEmbedding;
+
+impl Op for AddEmbedding {
+    type Case = (Table, TableRows);
+    const CASES: &'static [(&'static str, (Table, TableRows))] = &[
+        ("positions", (ADDED, TableRows::Positions { first: 0 })),
+        ("positions behind the padding", (ADDED, TableRows::Positions { first: 2 })),
+        ("types", (ADDED, TableRows::Types)),
+        (
+            "bf16, wider than is decoded at once",
+            (Table { hidden: 2500, coding: Coding::Bf16, ..ADDED }, TableRows::Types),
+        ),
+    ];
+    const BOUND: f64 = 0.0;
+
+    fn expected((case, rows): &(Table, TableRows)) -> Vec<f32> {
+        let ((parts, _), (batch, mut out)) = (table(case), added(case));
+        reference::add_embedding(&mut out, &Matrix::new(&parts).unwrap(), *rows, &batch);
+        out
+    }
+
+    fn computed<B: Column>(backend: &mut B, (case, rows): &(Table, TableRows)) -> Vec<f32> {
+        let ((parts, _), (batch, out)) = (table(case), added(case));
+        let table = backend.matrix(&parts).unwrap();
+        let device_batch = uploaded(backend, &batch);
+        let mut out = backend.filled(&out, case.hidden);
+        ops::add_embedding(backend, &mut out, &table, *rows, &device_batch);
+        backend.read(&out)
+    }
+}
+
+const ADDED: Table = Table { tokens: 70, hidden: 37, coding: Coding::F32, parts: &[60], scale: 1.0 };
+
+/// Two texts, and what is added to.
+fn added(case: &Table) -> (Batch, Vec<f32>) {
+    let positions = (0..20).chain(0..50).collect();
+    let token_types = (0..70).map(|token| u32::from(token % 20 > 9)).collect();
+    let batch = Batch { token_ids: vec![0; 70], positions, token_types, ..Batch::default() };
+    (batch, Random(5).numbers(case.tokens * case.hidden, 1.0))
+}
+
 struct Picks {
     /// New tokens of each row.
     rows: &'static [usize],
@@ -119,6 +160,46 @@ fn picks(case: &Picks) -> (Vec<f32>, Batch) {
 #[test]
 fn embedding_agrees_with_its_specification() {
     agrees::<Embedding>();
+}
+
+#[test]
+fn add_embedding_agrees_with_its_specification() {
+    agrees::<AddEmbedding>();
+}
+
+struct Pool;
+
+impl Op for Pool {
+    type Case = (&'static [[u32; 2]], usize);
+    const CASES: &'static [(&'static str, Self::Case)] = &[
+        ("one token", (&[[0, 1]], 8)),
+        ("first, last and all", (&[[0, 1], [69, 70], [0, 70]], 37)),
+        ("texts of several lengths", (&[[0, 3], [3, 60], [60, 70]], 1024)),
+    ];
+    const BOUND: f64 = 1e-7;
+
+    fn expected((ranges, cols): &Self::Case) -> Vec<f32> {
+        let mut out = vec![f32::NAN; ranges.len() * cols];
+        reference::pool_states(&mut out, &Random(6).numbers(70 * cols, 1.0), *cols, &pooled(ranges));
+        out
+    }
+
+    fn computed<B: Column>(backend: &mut B, (ranges, cols): &Self::Case) -> Vec<f32> {
+        let device_batch = uploaded(backend, &pooled(ranges));
+        let x = backend.filled(&Random(6).numbers(70 * cols, 1.0), *cols);
+        let mut out = backend.poisoned(ranges.len(), *cols);
+        ops::pool_states(backend, &mut out, &x, &device_batch);
+        backend.read(&out)
+    }
+}
+
+fn pooled(ranges: &[[u32; 2]]) -> Batch {
+    Batch { token_ids: vec![0; 70], pooled_ranges: ranges.to_vec(), ..Batch::default() }
+}
+
+#[test]
+fn pool_agrees_with_its_specification() {
+    agrees::<Pool>();
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use crate::column::{Column, Op, agrees};
 use crate::scene::Random;
-use compute::NormKind::{self, Layer, Rms};
+use compute::NormKind::{self, Layer, LayerBiased, Rms};
 use compute::cpu::{Cpu, Isa, reference};
 use compute::ops;
 use compute::{AddNorm, NextNorm, NormWeights};
@@ -34,6 +34,9 @@ const CASES: &[(&str, Case)] = &[
     ("layer norm, fewer numbers than lanes", Case { tokens: 3, hidden: 7, kind: Layer, ..ONE }),
     ("layer norm, odd width", Case { tokens: 5, hidden: 83, mean: 2.0, kind: Layer, ..ONE }),
     ("layer norm, numbers so small that eps decides", Case { tokens: 2, size: 1e-4, kind: Layer, ..ONE }),
+    ("layer norm with biases, fewer numbers than lanes", Case { tokens: 3, hidden: 7, kind: LayerBiased, ..ONE }),
+    ("layer norm with biases, odd width", Case { tokens: 5, hidden: 83, mean: 2.0, kind: LayerBiased, ..ONE }),
+    ("layer norm with biases of BERT base", Case { tokens: 40, hidden: 768, size: 3.0, kind: LayerBiased, ..ONE }),
     ("layer norm, more tokens than one thread takes", Case { tokens: 301, hidden: 200, size: 3.0, kind: Layer, ..ONE }),
 ];
 
@@ -56,7 +59,8 @@ fn inputs(case: &Case) -> Inputs {
         numbers
     };
     let (x, residual) = (numbers(), numbers());
-    let [weight, post] = [(); 2].map(|()| random.numbers(case.hidden, 2.0).into_boxed_slice());
+    let [weight, post] =
+        [case.kind.weights(case.hidden), case.hidden].map(|len| random.numbers(len, 2.0).into_boxed_slice());
     Inputs { x, residual, weight, post }
 }
 
@@ -114,6 +118,7 @@ impl Op for AddNormOp {
         ("more tokens than one thread takes", Add { case: MANY, ..PLAIN }),
         ("a residual scale", Add { case: ODD, scale: 0.22, ..PLAIN }),
         ("layer norm of the sum", Add { case: Case { kind: Layer, mean: 1.0, ..ODD }, ..PLAIN }),
+        ("layer norm of the sum, with biases", Add { case: Case { kind: LayerBiased, mean: 1.0, ..ODD }, ..PLAIN }),
         ("the sum alone", Add { case: MANY, next: false, ..PLAIN }),
         ("the scaled sum alone", Add { case: ODD, next: false, scale: -1.5, ..PLAIN }),
         ("norms after and before", Add { case: ODD, post: Some(Rms), ..PLAIN }),
@@ -197,7 +202,7 @@ fn bits(cpu: &mut Cpu, rows: usize, add: &Add) -> [Vec<u32>; 2] {
 #[test]
 fn a_row_has_the_same_bits_alone_and_among_others() {
     for isa in Isa::available() {
-        for (post, kind) in [(None, Rms), (Some(Rms), Rms), (None, Layer), (Some(Layer), Layer)] {
+        for (post, kind) in [(None, Rms), (Some(Rms), Rms), (None, Layer), (Some(Layer), Layer), (None, LayerBiased)] {
             let add = Add { case: Case { kind, ..MANY }, post, scale: 0.3, stream_scale: 0.7, next: true };
             let [alone, among] = [1, MANY.tokens].map(|rows| bits(&mut Cpu::new(2, *isa), rows, &add));
             for (alone, among) in alone.iter().zip(among) {

@@ -130,7 +130,7 @@ fn prepare(case: &Case) -> Prepared {
         _ => (case.head_dim, case.head_dim),
     };
     Prepared {
-        spec: AttentionSpec { heads: case.heads, scale: 1.0, window: None, softcap: None },
+        spec: AttentionSpec { heads: case.heads, scale: 1.0, window: None, softcap: None, reach: compute::Reach::Back },
         qkv: random.numbers(batch.tokens() * case.cols(), 2.0),
         rope: rope.collect(),
         query_norm: random.numbers(query_width, 2.0),

@@ -352,6 +352,54 @@ class engine {
     return generate_all(prompts, options.data(), options.size(), progress);
   }
 
+  // ---- classifiers and rerankers ----
+
+  /// [one] Scores texts, or pairs of each text and the one of `seconds` with the same index, with a classifier or a reranker: see output::scores().
+  /// `seconds` is empty, or has as many. Otherwise as generate().
+  returned<results> score(const std::vector<std::string>& texts, const std::vector<std::string>& seconds = {},
+                          const generate_progress& progress = {}) {
+    detail::entry inside(state_);
+    if (!inside) return detail::fail<results>(refusal());
+    if (!seconds.empty() && seconds.size() != texts.size())
+      return detail::fail<results>(
+          detail::failure_of(NVLLM_ERR_INVALID_ARGUMENT, "seconds must be empty, or have as many texts as there are"));
+    std::vector<const char*> first, second;
+    for (const std::string& text : texts) {
+      if (detail::has_nul(text)) return detail::fail<results>(nul_refusal("a text"));
+      first.push_back(text.c_str());
+    }
+    for (const std::string& text : seconds) {
+      if (detail::has_nul(text)) return detail::fail<results>(nul_refusal("a second text"));
+      second.push_back(text.c_str());
+    }
+    generating run{progress, nullptr};
+    nvllm_result* made = nullptr;
+    nvllm_error error;
+    nvllm_status status =
+        nvllm_score(native(), first.data(), second.empty() ? nullptr : second.data(), first.size(), nullptr, 0,
+                    progress ? &hear_generating : nullptr, &run, &made, &error);
+    results owned(made);
+    std::exception_ptr of_outputs = std::exchange(inside->thrown, nullptr);
+    detail::rethrow(run.thrown);
+    detail::rethrow(of_outputs);
+    if (status != NVLLM_OK) return detail::fail<results>(detail::failure_of(error));
+    return owned;
+  }
+
+  /// [any] The name of a label of a classifier, of num_labels in model_info().
+  returned<std::string> label(std::size_t index) const {
+    return sized<std::string>(64, [&](char* to, std::size_t room, std::size_t* needed, nvllm_error* error) {
+      return nvllm_label(native(), index, to, room, needed, error);
+    });
+  }
+
+  /// [any] What stands before texts of a kind, such as "query", by the model's folder, or with "" by its default; empty where it names none.
+  returned<std::string> named_prompt(const std::string& name = {}) const {
+    return sized<std::string>(256, [&](char* to, std::size_t room, std::size_t* needed, nvllm_error* error) {
+      return nvllm_named_prompt(native(), name.empty() ? nullptr : name.c_str(), to, room, needed, error);
+    });
+  }
+
   // ---- tokenizer and chat template ----
 
   /// [any] Converts text to tokens.

@@ -38,11 +38,13 @@ enum class quantization : int32_t {
   int4 = NVLLM_QUANTIZATION_INT4,
 };
 
-/// How the final hidden states of a prompt, after the model's last norm, become an embedding.
+/// How the final hidden states of a prompt, after the model's last norm, become an embedding. A classifier takes NVLLM_POOLING_AUTO alone.
 enum class pooling : uint32_t {
   none = NVLLM_POOLING_NONE,
   last = NVLLM_POOLING_LAST,
   mean = NVLLM_POOLING_MEAN,
+  cls = NVLLM_POOLING_CLS,
+  automatic = NVLLM_POOLING_AUTO,
 };
 
 /// When a beam search ends once it has as many results as beams.
@@ -305,6 +307,9 @@ struct request_options {
   /// XTC: the probability from which on tokens are dropped, above 0 and at most 1. Default 0.1. More than 0.5 is off,
   /// because no two tokens reach it.
   std::optional<float> xtc_threshold = {};
+  /// The first so many numbers of the embedding, from 1 to all that it has, which are normalized again where the model
+  /// normalizes its embeddings: for models that were trained for it (Matryoshka). Default 0: all.
+  std::optional<uint32_t> embedding_dimensions = {};
 };
 
 namespace detail {
@@ -376,6 +381,7 @@ inline void assign_scalars(nvllm_request_options& native, const request_options&
   assign(native.top_n_sigma, options.top_n_sigma);
   assign(native.xtc_probability, options.xtc_probability);
   assign(native.xtc_threshold, options.xtc_threshold);
+  assign(native.embedding_dimensions, options.embedding_dimensions);
 }
 
 /// The numbers of `native`, each set. Texts and lists stay empty.
@@ -418,6 +424,7 @@ inline request_options scalars_of(const nvllm_request_options& native) {
   read(options.top_n_sigma, native.top_n_sigma);
   read(options.xtc_probability, native.xtc_probability);
   read(options.xtc_threshold, native.xtc_threshold);
+  read(options.embedding_dimensions, native.embedding_dimensions);
   return options;
 }
 

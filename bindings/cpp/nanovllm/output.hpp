@@ -109,6 +109,8 @@ class output {
   }
   /// The pooled embedding, in the output that ends the request; else empty.
   view<float> embedding() const noexcept { return {native_.embedding, native_.embedding_len}; }
+  /// The scores of a classifier, one for each label, in the output that ends the request; else empty.
+  view<float> scores() const noexcept { return {native_.scores, native_.num_scores}; }
   float cumulative_logprob() const noexcept { return native_.cumulative_logprob; }
   /// Score of a result of beam search; else 0.
   float score() const noexcept { return native_.score; }
@@ -138,7 +140,8 @@ class owned_output {
         text_(from.text()),
         tokens_(from.token_ids().begin(), from.token_ids().end()),
         logprobs_(from.logprobs().begin(), from.logprobs().end()),
-        embedding_(from.embedding().begin(), from.embedding().end()) {
+        embedding_(from.embedding().begin(), from.embedding().end()),
+        scores_(from.scores().begin(), from.scores().end()) {
     std::size_t alternatives = tokens_.size() * native_.num_logprobs;
     std::size_t places = from.prompt_logprobs().size(), prompt_alternatives = places * native_.num_prompt_logprobs;
     copy(top_tokens_, native_.top_tokens, alternatives);
@@ -161,6 +164,7 @@ class owned_output {
     shown.prompt_top_tokens = prompt_top_tokens_.empty() ? nullptr : prompt_top_tokens_.data();
     shown.prompt_top_logprobs = prompt_top_logprobs_.empty() ? nullptr : prompt_top_logprobs_.data();
     shown.embedding = embedding_.empty() ? nullptr : embedding_.data();
+    shown.scores = scores_.empty() ? nullptr : scores_.data();
     shown.error_message = native_.error_message == nullptr ? nullptr : error_message_.c_str();
     return nvllm::output(shown);
   }
@@ -175,6 +179,7 @@ class owned_output {
   std::vector<uint32_t> tokens_;
   std::vector<float> logprobs_;
   std::vector<float> embedding_;
+  std::vector<float> scores_;
   std::vector<uint32_t> top_tokens_;
   std::vector<float> top_logprobs_;
   std::vector<float> prompt_logprobs_;

@@ -189,7 +189,8 @@ namespace Nanovllm
         Range = 1,
     }
 
-    /// <summary>How the final hidden states of a prompt, after the model's last norm, become an embedding.</summary>
+    /// <summary>How the final hidden states of a prompt, after the model's last norm, become an embedding. A classifier
+    /// takes Pooling.Auto alone.</summary>
     public enum Pooling
     {
         /// <summary>No embedding: the request generates.</summary>
@@ -199,6 +200,12 @@ namespace Nanovllm
         /// <summary>The mean of the hidden states of all tokens. Such a request does not use the prefix cache, which
         /// holds no hidden states.</summary>
         Mean = 2,
+        /// <summary>The hidden state of the first token. Only for encoders.</summary>
+        Cls = 3,
+        /// <summary>As the model's folder says, for sentence-transformers or in the config of a classifier: one of
+        /// those above, then the layers and the normalization that the folder names. A classifier gives scores instead
+        /// of an embedding. Refused where the folder says nothing.</summary>
+        Auto = 4,
     }
 
     /// <summary>When a beam search ends once it has as many results as beams.</summary>
@@ -395,6 +402,11 @@ namespace Nanovllm
         public ulong FeedForwardBytes;
         /// <summary>Size of the output head in bytes; 0 if the embedding table serves as the head.</summary>
         public ulong HeadBytes;
+        /// <summary>Numbers of an embedding with Pooling.Auto: HiddenSize, or what the model's folder makes of it. 0
+        /// for a classifier.</summary>
+        public uint EmbeddingSize;
+        /// <summary>Labels of a classifier: see nvllm_label. 0 for other models.</summary>
+        public uint NumLabels;
     }
 
     [StructLayout(LayoutKind.Sequential)]
@@ -466,6 +478,8 @@ namespace Nanovllm
         internal float xtc_probability;
         internal float xtc_threshold;
         internal uint reserved_last;
+        internal uint embedding_dimensions;
+        internal uint reserved_of_dimensions;
     }
 
     [StructLayout(LayoutKind.Sequential)]
@@ -532,6 +546,8 @@ namespace Nanovllm
         internal float score;
         internal uint reserved;
         internal uint reasoning_tokens;
+        internal float* scores;
+        internal UIntPtr num_scores;
     }
 
     /// <summary>As nvllm_progress of the C API.</summary>
@@ -762,6 +778,18 @@ namespace Nanovllm
 
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl)]
         internal static extern void nvllm_result_free(IntPtr result);
+
+        [DllImport(Library, CallingConvention = CallingConvention.Cdecl)]
+        internal static extern int nvllm_score(EngineHandle engine, byte** texts, byte** seconds, UIntPtr num_texts, nvllm_request_options** options, UIntPtr num_options, IntPtr progress, IntPtr progress_user_data, IntPtr* result, nvllm_error* error);
+
+        [DllImport(Library, CallingConvention = CallingConvention.Cdecl)]
+        internal static extern int nvllm_add_request_pair(EngineHandle engine, byte* text, byte* second, nvllm_request_options* options, ulong* request_id, nvllm_error* error);
+
+        [DllImport(Library, CallingConvention = CallingConvention.Cdecl)]
+        internal static extern int nvllm_label(EngineHandle engine, UIntPtr index, byte* text, UIntPtr capacity, UIntPtr* needed, nvllm_error* error);
+
+        [DllImport(Library, CallingConvention = CallingConvention.Cdecl)]
+        internal static extern int nvllm_named_prompt(EngineHandle engine, byte* name, byte* text, UIntPtr capacity, UIntPtr* needed, nvllm_error* error);
 
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl)]
         internal static extern int nvllm_reset_prefix_cache(EngineHandle engine, nvllm_error* error);
@@ -1091,6 +1119,10 @@ namespace Nanovllm
         /// <summary>XTC: the probability from which on tokens are dropped, above 0 and at most 1. Default 0.1. More
         /// than 0.5 is off, because no two tokens reach it.</summary>
         public float? XtcThreshold { get; set; }
+        /// <summary>The first so many numbers of the embedding, from 1 to all that it has, which are normalized again
+        /// where the model normalizes its embeddings: for models that were trained for it (Matryoshka). Default 0:
+        /// all.</summary>
+        public uint? EmbeddingDimensions { get; set; }
 
         unsafe void Assign(nvllm_request_options* native, Borrowed memory)
         {
@@ -1140,6 +1172,7 @@ namespace Nanovllm
             if (TopNSigma.HasValue) native->top_n_sigma = TopNSigma.Value;
             if (XtcProbability.HasValue) native->xtc_probability = XtcProbability.Value;
             if (XtcThreshold.HasValue) native->xtc_threshold = XtcThreshold.Value;
+            if (EmbeddingDimensions.HasValue) native->embedding_dimensions = EmbeddingDimensions.Value;
         }
 
         internal unsafe void Read(nvllm_request_options* native)
@@ -1181,6 +1214,7 @@ namespace Nanovllm
             TopNSigma = native->top_n_sigma;
             XtcProbability = native->xtc_probability;
             XtcThreshold = native->xtc_threshold;
+            EmbeddingDimensions = native->embedding_dimensions;
         }
     }
 }

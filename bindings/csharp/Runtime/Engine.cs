@@ -479,6 +479,57 @@ namespace Nanovllm
             return GenerateAll(tokens, sizeof(uint), new[] { options }, progress);
         }
 
+        /// <summary>[one] Scores texts with a classifier or a reranker, or pairs of each text and the one of <paramref name="seconds"/> with the same
+        /// index: Scores of each output has one score per label. A text that cannot be scored has an output with Finish.Error.</summary>
+        public Output[] Score(IReadOnlyList<string> texts, IReadOnlyList<string> seconds = null)
+        {
+            if (seconds != null && seconds.Count != texts.Count) throw new ArgumentException("there must be as many as texts", nameof(seconds));
+            using (inbox.Enter())
+            using (var memory = new Borrowed())
+            {
+                var first = Pointers(texts, nameof(texts), memory);
+                var second = seconds == null ? null : Pointers(seconds, nameof(seconds), memory);
+                nvllm_error error;
+                IntPtr result;
+                int status;
+                fixed (IntPtr* from = first)
+                fixed (IntPtr* beside = second)
+                {
+                    IntPtr none;
+                    status = Native.nvllm_score(handle, (byte**)(from == null ? &none : from), (byte**)beside, (UIntPtr)texts.Count, null,
+                        UIntPtr.Zero, IntPtr.Zero, IntPtr.Zero, &result, &error);
+                }
+                GC.KeepAlive(this);
+                Check.Succeeded(status, &error);
+                return Taken(result);
+            }
+        }
+
+        static IntPtr[] Pointers(IReadOnlyList<string> texts, string name, Borrowed memory)
+        {
+            var pointers = new IntPtr[texts.Count];
+            for (int i = 0; i < pointers.Length; i++)
+            {
+                byte[] bytes = Utf8.TerminatedBytes(texts[i], name);
+                pointers[i] = memory.Pinned(bytes, bytes.Length);
+            }
+            return pointers;
+        }
+
+        /// <summary>The name of a label of a classifier, of NumLabels in ModelInfo.</summary>
+        public string Label(int index) =>
+            Utf8.Written((text, capacity, needed, error) => Native.nvllm_label(handle, (UIntPtr)index, text, capacity, needed, error));
+
+        /// <summary>What stands before texts of a kind, such as "query", by the model's folder, or with null by its default; "" where it names none.</summary>
+        public string NamedPrompt(string name = null)
+        {
+            byte[] bytes = name == null ? null : Utf8.TerminatedBytes(name, nameof(name));
+            return Utf8.Written((text, capacity, needed, error) =>
+            {
+                fixed (byte* named = bytes) return Native.nvllm_named_prompt(handle, named, text, capacity, needed, error);
+            });
+        }
+
         Output[] GenerateAll(Array[] prompts, int itemSize, IReadOnlyList<RequestOptions> options, Action<Progress> progress)
         {
             using (inbox.Enter()) return GenerateNative(prompts, itemSize, options, progress);
@@ -515,6 +566,13 @@ namespace Nanovllm
                 if (status < 0) receiver.Rethrow();
                 Check.Succeeded(status, &error);
             }
+            return Taken(result);
+        }
+
+        /// <summary>Copies the outputs of a result, and frees it.</summary>
+        Output[] Taken(IntPtr result)
+        {
+            nvllm_error error;
             try
             {
                 var outputs = new Output[(int)Native.nvllm_result_count(result)];

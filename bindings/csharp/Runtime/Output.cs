@@ -32,7 +32,7 @@ namespace Nanovllm
         }
 
         Items<uint> tokens, topTokens, promptTopTokens;
-        Items<float> logprobs, topLogprobs, promptLogprobs, promptTopLogprobs, embedding;
+        Items<float> logprobs, topLogprobs, promptLogprobs, promptTopLogprobs, embedding, scores;
         char[] chars = new char[16];
         int numChars;
         string text;
@@ -107,6 +107,9 @@ namespace Nanovllm
         /// <summary>The pooled embedding, not normalized, of a request with <c>Pooling</c>.</summary>
         public ReadOnlySpan<float> Embedding => embedding.Span;
 
+        /// <summary>The scores of a classifier, one for each of its labels.</summary>
+        public ReadOnlySpan<float> Scores => scores.Span;
+
         /// <summary>Of a result of beam search: what results are ranked by.</summary>
         public float Score { get; private set; }
 
@@ -131,6 +134,7 @@ namespace Nanovllm
             promptTopTokens.Set(native->prompt_top_tokens, rows * native->num_prompt_logprobs);
             promptTopLogprobs.Set(native->prompt_top_logprobs, rows * native->num_prompt_logprobs);
             embedding.Set(native->embedding, (ulong)native->embedding_len);
+            scores.Set(native->scores, (ulong)native->num_scores);
         }
 
         unsafe void SetNumbers(nvllm_output* native)
@@ -172,6 +176,7 @@ namespace Nanovllm
             numChars += next.numChars;
             text = null;
             if (!next.Embedding.IsEmpty) embedding = next.embedding;
+            if (!next.Scores.IsEmpty) scores = next.scores;
             FinishReason = next.FinishReason;
             Error = next.Error;
             CompletionTokens = next.CompletionTokens;

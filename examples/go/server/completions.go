@@ -25,6 +25,7 @@ type completionRequest struct {
 // A prompt is a text or tokens. One with both is the tokens, which the text was made into.
 type prompt struct {
 	text   string
+	second *string // the second text of a pair
 	tokens []uint32
 }
 

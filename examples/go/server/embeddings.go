@@ -82,7 +82,11 @@ func (s *server) embeddingJob(m *served, body []byte) (*job, error) {
 	if err := request.labels.check(); err != nil {
 		return nil, err
 	}
-	if err := m.dimensions.check(request.Dimensions, m.info.HiddenSize); err != nil {
+	width := m.info.HiddenSize
+	if m.model.pooling == nanovllm.PoolingAuto {
+		width = m.info.EmbeddingSize
+	}
+	if err := m.dimensions.check(request.Dimensions, width); err != nil {
 		return nil, err
 	}
 	switch request.EncodingFormat {
@@ -94,7 +98,7 @@ func (s *server) embeddingJob(m *served, body []byte) (*job, error) {
 	if err != nil {
 		return nil, err
 	}
-	if most := max(1, maxDimensions/max(1, m.info.HiddenSize)); len(inputs) > most {
+	if most := max(1, maxDimensions/max(1, width)); len(inputs) > most {
 		return nil, badRequest("input", "input has %d texts, but at most %d of this model's embeddings fit into an answer", len(inputs), most)
 	}
 	form := embeddingForm{asBase64: request.EncodingFormat == "base64"}

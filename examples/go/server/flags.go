@@ -49,7 +49,7 @@ func modelFlags(flags *flag.FlagSet, m *modelSpec) {
 	flags.StringVar(&config.ModelPath, "model", config.ModelPath, "model `folder` or GGUF file; also as an argument without a flag")
 	flags.StringVar(&m.name, "name", m.name, "the model's name in the API; default the name of its folder, or of its file without .gguf")
 	flags.Func("aliases", "further `names` of the model in the API, as NAME,…", separated(&m.aliases))
-	flags.StringVar(&m.pooling, "pooling", m.pooling, "what an embedding is: \"last\" or \"mean\" of the tokens' states")
+	flags.StringVar(&m.pooling, "pooling", m.pooling, "what an embedding is: \"last\", \"mean\" or \"cls\" of the tokens' states, or \"auto\" as the model's folder says")
 	flags.IntVar(&config.MaxModelLen, "max-model-len", config.MaxModelLen, "tokens of one sequence; 0 = the model's maximum")
 	flags.Func("quantization", "how weights are quantized that are not quantized yet: `none`, int8 or int4", func(text string) error {
 		known := map[string]nanovllm.Quantization{
@@ -281,9 +281,10 @@ func (m *modelSpec) model() (*model, error) {
 		}
 		made.name = strings.TrimSuffix(filepath.Base(path), ".gguf")
 	}
-	known := map[string]nanovllm.Pooling{"last": nanovllm.PoolingLast, "mean": nanovllm.PoolingMean}
+	known := map[string]nanovllm.Pooling{"last": nanovllm.PoolingLast, "mean": nanovllm.PoolingMean, "cls": nanovllm.PoolingCLS,
+		"auto": nanovllm.PoolingAuto}
 	if made.pooling = known[m.pooling]; made.pooling == nanovllm.PoolingNone {
-		return nil, fmt.Errorf("-pooling is %q, but it must be \"last\" or \"mean\"", m.pooling)
+		return nil, fmt.Errorf("-pooling is %q, but it must be \"last\", \"mean\", \"cls\" or \"auto\"", m.pooling)
 	}
 	engines := m.engines
 	if len(engines) > 0 && len(m.devices) > 0 {

@@ -158,7 +158,9 @@ func (p *pool) stream(ctx context.Context, asked prompt, options *nanovllm.Reque
 		}
 		var deltas <-chan nanovllm.Delta
 		var err error
-		if asked.tokens != nil {
+		if asked.second != nil {
+			deltas, err = r.engine.StreamPair(ctx, asked.text, *asked.second, options)
+		} else if asked.tokens != nil {
 			deltas, err = r.engine.StreamTokens(ctx, asked.tokens, options)
 		} else {
 			deltas, err = r.engine.Stream(ctx, asked.text, options)

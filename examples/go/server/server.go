@@ -103,6 +103,10 @@ func (s *server) routes() http.Handler {
 	api.Handle("/v1/chat/completions", only("POST", s.chatCompletions))
 	api.Handle("/v1/completions", only("POST", s.completions))
 	api.Handle("/v1/embeddings", only("POST", s.embeddings))
+	for _, path := range []string{"/v1/rerank", "/v2/rerank"} {
+		api.Handle(path, only("POST", s.rerank))
+	}
+	api.Handle("/v1/score", only("POST", s.score))
 	api.Handle("/v1/messages", only("POST", s.messages))
 	api.Handle("/v1/messages/count_tokens", only("POST", s.countTokens))
 	api.Handle("/v1/responses", only("POST", s.responses))

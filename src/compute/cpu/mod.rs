@@ -8,6 +8,7 @@
 mod activate;
 mod activate_mul;
 mod adapter;
+mod add_embedding;
 mod add_norm;
 #[cfg(target_arch = "x86_64")]
 mod amx;
@@ -40,6 +41,7 @@ mod norm;
 mod number;
 mod pages;
 mod pool;
+mod pool_states;
 mod process_logits;
 mod reduce_add_norm;
 mod remote;
@@ -70,7 +72,7 @@ pub use team::{Member, Team};
 use super::{
     Activated, Activation, AddNorm, AttentionSpec, Collectives, DeltaHeads, DeltaInputs, ExpertRows, HeadGate,
     HostMatrix, KvPlace, LayerInput, NextNorm, NormWeights, Ops, Part, QkNormRope, Router, RouterVectors, ScanHeads,
-    ScanInputs, Scoring, SharedExpert, ShortConv,
+    ScanInputs, Scoring, SharedExpert, ShortConv, TableRows,
 };
 use crate::batch::{Batch, BatchLimits, MAX_LOGPROBS};
 use base::TokenId;
@@ -84,6 +86,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub mod reference {
     pub use super::activate::reference as activate;
     pub use super::activate_mul::reference as activate_mul;
+    pub use super::add_embedding::reference as add_embedding;
     pub use super::add_norm::reference as add_norm;
     pub use super::attention::reference as attention;
     pub use super::causal_conv::reference as causal_conv;
@@ -98,6 +101,7 @@ pub mod reference {
     pub use super::linear::reference as linear;
     pub use super::logprobs::reference as logprobs;
     pub use super::norm::reference as norm;
+    pub use super::pool_states::reference as pool_states;
     pub use super::process_logits::reference as process_logits;
     pub use super::reduce_add_norm::reference as sum_of_shares;
     pub use super::rope_and_cache::reference as rope_and_cache;
@@ -250,6 +254,10 @@ impl Ops for Cpu {
         embedding::run(self, out, table, scale, device_batch);
     }
 
+    fn add_embedding(&mut self, out: &mut Tensor, table: &Matrix, rows: TableRows, device_batch: &DeviceBatch) {
+        add_embedding::run(self, out, table, rows, device_batch);
+    }
+
     fn norm(&mut self, out: &mut Tensor, x: &Tensor, norm: NormWeights<Box<[f32]>>) {
         norm::run(self, out, x, norm);
     }
@@ -380,6 +388,10 @@ impl Ops for Cpu {
 
     fn gather(&mut self, out: &mut Tensor, x: &Tensor, device_batch: &DeviceBatch) {
         gather::run(self, out, x, device_batch);
+    }
+
+    fn pool_states(&mut self, out: &mut Tensor, x: &Tensor, device_batch: &DeviceBatch) {
+        pool_states::run(self, out, x, device_batch);
     }
 
     fn keep_hidden_states(&mut self, device_batch: &mut DeviceBatch, gathered: &Tensor) {

@@ -13,34 +13,37 @@ pub fn reference(out: &mut [f32], x: &[f32], norm: NormWeights<Box<[f32]>>) {
 
 /// The specification, in f64 so that its own rounding stays out of comparisons.
 pub fn reference_wide(x: &[f32], norm: NormWeights<Box<[f32]>>) -> Vec<f64> {
-    let hidden = norm.weight.len();
+    let hidden = norm.weight.len() / norm.kind.weights(1);
+    let (weight, bias) = norm.weight.split_at(hidden);
     let rows = x.chunks_exact(hidden).map(|row| row.iter().map(|&v| f64::from(v)).collect::<Vec<f64>>());
     let normalized = rows.flat_map(|row| {
         let mean = match norm.kind {
             NormKind::Rms => 0.0,
-            NormKind::Layer => row.iter().sum::<f64>() / hidden as f64,
+            NormKind::Layer | NormKind::LayerBiased => row.iter().sum::<f64>() / hidden as f64,
         };
         let squares: f64 = row.iter().map(|v| (v - mean) * (v - mean)).sum();
         let divisor = (squares / hidden as f64 + f64::from(norm.eps)).sqrt();
-        row.into_iter().zip(norm.weight).map(move |(v, &weight)| (v - mean) / divisor * f64::from(weight))
+        let added = bias.iter().map(|&bias| f64::from(bias)).chain(std::iter::repeat(0.0));
+        let numbers = row.into_iter().zip(weight).zip(added);
+        numbers.map(move |((v, &weight), bias)| (v - mean) / divisor * f64::from(weight) + bias)
     });
     normalized.collect()
 }
 
 pub fn run(cpu: &Cpu, out: &mut Tensor, x: &Tensor, norm: NormWeights<Box<[f32]>>) {
-    let hidden = norm.weight.len();
-    let (rows, x) = (x.rows(), x.values());
+    let (rows, hidden, x) = (x.rows(), x.cols(), x.values());
     let out = Disjoint::new(out.values_mut());
     cpu.for_rows(rows, hidden, &|rows| {
         let numbers = rows.start * hidden..rows.end * hidden;
         // SAFETY: the ranges of `for_rows` do not overlap.
         let out = unsafe { out.part(numbers.clone()) };
-        dispatch(cpu.isa, Normalize { out, x: &x[numbers], norm });
+        dispatch(cpu.isa, Normalize { hidden, out, x: &x[numbers], norm });
     });
 }
 
-/// Rows of `norm.weight.len()` numbers.
+/// Rows of `hidden` numbers.
 struct Normalize<'a> {
+    hidden: usize,
     out: &'a mut [f32],
     x: &'a [f32],
     norm: NormWeights<'a, Box<[f32]>>,
@@ -49,7 +52,7 @@ struct Normalize<'a> {
 impl Kernel for Normalize<'_> {
     #[inline(always)]
     fn run<L: Lanes>(self, lanes: L) {
-        let hidden = self.norm.weight.len();
+        let hidden = self.hidden;
         for (out, x) in self.out.chunks_exact_mut(hidden).zip(self.x.chunks_exact(hidden)) {
             normalize(lanes, out, x, self.norm, |out, v| *out = v);
         }
@@ -75,6 +78,12 @@ pub fn normalize<L: Lanes>(
             let mean = sum(lanes, x, 0.0, |sum, v| lanes.add(sum, v)) / x.len() as f32;
             let scale = inverse_deviation(lanes, x, mean, norm.eps);
             numbers.for_each(|((out, &x), &weight)| put(out, (x - mean) * scale * weight));
+        }
+        NormKind::LayerBiased => {
+            let mean = sum(lanes, x, 0.0, |sum, v| lanes.add(sum, v)) / x.len() as f32;
+            let scale = inverse_deviation(lanes, x, mean, norm.eps);
+            let bias = &norm.weight[x.len()..];
+            numbers.zip(bias).for_each(|(((out, &x), &weight), &bias)| put(out, (x - mean) * scale * weight + bias));
         }
     }
 }
@@ -139,7 +148,10 @@ mod tests {
     fn normalized(isa: Isa, x: &[f32], kind: NormKind) -> Vec<f32> {
         let weight = vec![1.0; x.len()].into_boxed_slice();
         let mut out = vec![f32::NAN; x.len()];
-        dispatch(isa, Normalize { out: &mut out, x, norm: NormWeights { weight: &weight, eps: 0.0, kind } });
+        dispatch(
+            isa,
+            Normalize { hidden: x.len(), out: &mut out, x, norm: NormWeights { weight: &weight, eps: 0.0, kind } },
+        );
         out
     }
 
@@ -162,7 +174,7 @@ mod tests {
             let weight = vec![1.0; 21].into_boxed_slice();
             let mut out = vec![f32::NAN; 21];
             let norm = NormWeights { weight: &weight, eps: 1e-5, kind: NormKind::Layer };
-            dispatch(*isa, Normalize { out: &mut out, x: &[3.0; 21], norm });
+            dispatch(*isa, Normalize { hidden: 21, out: &mut out, x: &[3.0; 21], norm });
             assert_eq!(out, [0.0; 21], "{isa:?}");
         }
     }

@@ -26,13 +26,21 @@ pub struct Kernels {
     silu: Kernel,
     gelu_tanh: Kernel,
     relu_squared: Kernel,
+    gelu: Kernel,
+    tanh: Kernel,
 }
 
 impl Kernels {
     pub fn new(device: &Device) -> Result<Kernels> {
         let module = device.module("activate")?;
         let kernel = |name: &str| Kernel::new(&module, &format!("activate_{name}_{}", suffix(device.dtype)));
-        Ok(Kernels { silu: kernel("silu")?, gelu_tanh: kernel("gelu_tanh")?, relu_squared: kernel("relu_squared")? })
+        Ok(Kernels {
+            silu: kernel("silu")?,
+            gelu_tanh: kernel("gelu_tanh")?,
+            relu_squared: kernel("relu_squared")?,
+            gelu: kernel("gelu")?,
+            tanh: kernel("tanh")?,
+        })
     }
 
     pub fn run(&self, device: &Device, out: &mut Tensor, activated: Activated<Tensor>) -> Result<()> {
@@ -57,6 +65,8 @@ impl Kernels {
             Curve::Gate(Activation::GeluTanh) => &self.gelu_tanh,
             Curve::Gate(Activation::ClampedSwiglu) => unreachable!("the op refuses it"),
             Curve::ReluSquared => &self.relu_squared,
+            Curve::Gelu => &self.gelu,
+            Curve::Tanh => &self.tanh,
         };
         kernel.launch(device.chaining, [out.rows(), out.cols().div_ceil(2048), 1], 256, 0, &params)
     }

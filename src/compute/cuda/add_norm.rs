@@ -33,20 +33,30 @@ pub const NORMS: [(Option<NormKind>, &str, &str); 3] = [
     (Some(NormKind::Layer), "layer_norm_", "_layer_norm"),
 ];
 
-/// The kernel of each norm of what is added and each norm of the sum. `[3 * 3]`
-pub struct Kernels(Vec<Kernel>);
+/// The kernels.
+pub struct Kernels {
+    /// For each norm of what is added and each norm of the sum. `[3 * 3]`
+    plain: Vec<Kernel>,
+    /// For a sum that is normalized with biases, and nothing else.
+    biased: Kernel,
+}
 
 impl Kernels {
     pub fn new(device: &Device) -> Result<Kernels> {
         let module = device.module("add_norm")?;
         let names = NORMS.iter().flat_map(|(_, post, _)| NORMS.map(|(_, _, next)| format!("{post}add{next}")));
         let kernels = names.map(|name| Kernel::new(&module, &format!("{name}_{}", suffix(device.dtype))));
-        Ok(Kernels(kernels.collect::<Result<_>>()?))
+        let biased = Kernel::new(&module, &format!("add_layer_norm_biased_{}", suffix(device.dtype)))?;
+        Ok(Kernels { plain: kernels.collect::<Result<_>>()?, biased })
     }
 
     fn kernel(&self, post: Option<NormKind>, next: Option<NormKind>) -> &Kernel {
+        if next == Some(NormKind::LayerBiased) {
+            assert_eq!(post, None, "no model has both");
+            return &self.biased;
+        }
         let index = |norm| NORMS.iter().position(|(known, _, _)| *known == norm).expect("all norms are listed");
-        &self.0[NORMS.len() * index(post) + index(next)]
+        &self.plain[NORMS.len() * index(post) + index(next)]
     }
 
     pub fn run(

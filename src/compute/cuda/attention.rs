@@ -14,7 +14,7 @@ use super::params::params;
 use super::plan::{Costs, Cuts, Geometry};
 use super::rope_and_attention::{self, RopeAndAttention};
 use super::storage::Tensor;
-use crate::{AttentionSpec, KvFormat, KvShape, QkNormRope, Rounding, Scoring};
+use crate::{AttentionSpec, KvFormat, KvShape, QkNormRope, Reach, Rounding, Scoring};
 use base::error::{Error, Result};
 
 params! {
@@ -56,16 +56,21 @@ params! {
         rows: Address,
         counts: Address,
         block_tables: Address,
+        row_starts: Address,
         qkv_stride: i32,
         kv_heads: i32,
         group: i32,
         block_size_log2: i32,
         window: i32,
+        ahead: i32,
         scale_log2: f32,
         tanh_scale: f32,
         sinks: Address,
     }
 }
+
+/// More positions behind a query than any row has, of which sums with positions do not overflow.
+const AHEAD_MAX: i32 = 1 << 29;
 
 /// Query heads of a KV head that the decode kernels know.
 const GROUP_MAX: usize = 16;
@@ -290,6 +295,8 @@ impl Decode {
 /// Attention of rows that bring several tokens, and of all rows where results must not depend on the batch.
 struct Prefill {
     kernel: Kernel,
+    /// For queries that attend to keys behind them too. Not over int8.
+    both_ways: Option<Kernel>,
     shared_bytes: usize,
     /// For rows with one new token: one warp for the query heads of a KV head.
     invariant: Kernel,
@@ -310,7 +317,10 @@ impl Prefill {
         };
         let (kernel, shared_bytes) = load("prefill", variant.tile_queries)?;
         let (invariant, invariant_shared_bytes) = load("invariant", GROUP_MAX)?;
-        Ok(Prefill { kernel, shared_bytes, invariant, invariant_shared_bytes })
+        let is_plain = shape.format != KvFormat::Int8;
+        let both_ways = is_plain.then(|| load("both_ways", variant.tile_queries)).transpose()?;
+        let both_ways = both_ways.map(|(kernel, _)| kernel);
+        Ok(Prefill { kernel, both_ways, shared_bytes, invariant, invariant_shared_bytes })
     }
 }
 
@@ -439,6 +449,7 @@ impl Kernels {
         let window = spec.window.map_or(i32::MAX, |window| window.try_into().unwrap_or(i32::MAX));
         if let Some(hopper) = &self.hopper
             && (units.is_some() || !is_invariant)
+            && spec.reach == Reach::Back
         {
             if tiles.len > 0 {
                 let tiles = Tiles {
@@ -467,23 +478,32 @@ impl Kernels {
                 rows: decode_at.rows,
                 counts: decode_at.counts,
                 block_tables: at.block_tables,
+                row_starts: at.row_starts,
                 qkv_stride: qkv.storage.stride() as i32,
                 kv_heads: shape.kv_heads as i32,
                 group: group as i32,
                 block_size_log2,
                 window,
+                ahead: match spec.reach {
+                    Reach::Back => 0,
+                    Reach::Both => window.saturating_sub(1).min(AHEAD_MAX),
+                },
                 scale_log2,
                 tanh_scale,
                 sinks,
             };
-            if is_invariant && has_decode_rows {
+            if is_invariant && has_decode_rows && units.is_none() {
                 // As many as the batch has, so that a graph stays right when fewer of a later one only pad.
                 let blocks = [shape.kv_heads * device_batch.batch().rows(), 1, 1];
                 let threads = 32 * parts_of(shape.head_dim);
                 prefill.invariant.launch(device.chaining, blocks, threads, prefill.invariant_shared_bytes, &params)?;
             }
             let blocks = [spec.heads * tiles.len, 1, 1];
-            prefill.kernel.launch(device.chaining, blocks, 128, prefill.shared_bytes, &params)?;
+            let kernel = match spec.reach {
+                Reach::Back => &prefill.kernel,
+                Reach::Both => prefill.both_ways.as_ref().expect("an encoder has no cache in int8"),
+            };
+            kernel.launch(device.chaining, blocks, 128, prefill.shared_bytes, &params)?;
         }
         Ok(())
     }

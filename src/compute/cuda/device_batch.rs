@@ -70,6 +70,7 @@ struct Layout {
     exchanges: usize,
     token_ids: usize,
     positions: usize,
+    token_types: usize,
     slots: usize,
     row_starts: usize,
     gathered_tokens: usize,
@@ -138,7 +139,7 @@ impl Layout {
         (plans, decode_plan): (usize, DecodeLayout),
         tiles: usize,
         (tables, table_entries, shared): (usize, usize, usize),
-        has_states: bool,
+        (has_states, has_types): (bool, bool),
     ) -> Layout {
         let slots_stride = (4 * tokens).next_multiple_of(64);
         let states = |count: usize| if has_states { 4 * count } else { 0 };
@@ -152,6 +153,7 @@ impl Layout {
             exchanges: place(4),
             token_ids: place(4 * tokens),
             positions: place(4 * tokens),
+            token_types: place(if has_types { 4 * tokens } else { 0 }),
             slots: place(tables * slots_stride),
             row_starts: place(4 * (rows + 1)),
             gathered_tokens: place(4 * asked),
@@ -178,7 +180,7 @@ impl Layout {
         let shared = plans * SharedLayout::largest(rows).end;
         let plans = (plans, DecodeLayout::new(rows, ctas));
         let tables = (1 + limits.window_tables, rows * limits.table_width(), shared);
-        Layout::new(tokens, rows, asked, plans, tiles, tables, true)
+        Layout::new(tokens, rows, asked, plans, tiles, tables, (true, true))
     }
 }
 
@@ -189,6 +191,7 @@ pub struct Addresses {
     pub exchanges: Address,
     pub token_ids: Address,
     pub positions: Address,
+    pub token_types: Address,
     pub slots: Address,
     pub row_starts: Address,
     pub gathered_tokens: Address,
@@ -358,7 +361,7 @@ impl DeviceBatch {
         }
         let batch = &self.batch;
         let tiles = self.plan.tiles.iter().map(Vec::len).sum();
-        let asked = batch.samples() + batch.pooled_rows();
+        let asked = batch.samples() + batch.pooled_tokens.len() + 2 * batch.pooled_ranges.len();
         let table_entries = batch.block_tables.len();
         let plans = (self.plan.decode.len(), DecodeLayout::new(batch.rows(), self.ctas));
         let shared = self.plan.decode.iter().map(|plan| plan.shared.layout().end).sum();
@@ -369,12 +372,13 @@ impl DeviceBatch {
             plans,
             tiles,
             (1 + batch.window_tables.len(), table_entries, shared),
-            !batch.state_slots.is_empty(),
+            (!batch.state_slots.is_empty(), !batch.token_types.is_empty()),
         );
         let (to, at) = (self.host.bytes_mut(), &self.layout);
         put(to, at.exchanges, &[exchanges]);
         put(to, at.token_ids, &batch.token_ids);
         put(to, at.positions, &batch.positions);
+        put(to, at.token_types, &batch.token_types);
         put(to, at.slots, &batch.slots);
         for (index, table) in batch.window_tables.iter().enumerate() {
             put(to, at.slots + (index + 1) * at.slots_stride, &table.slots);
@@ -382,7 +386,8 @@ impl DeviceBatch {
         }
         put(to, at.row_starts, &batch.row_starts);
         let pooled_tokens = put(to, at.gathered_tokens, &batch.sampled_tokens);
-        put(to, pooled_tokens, &batch.pooled_tokens);
+        let pooled_ranges = put(to, pooled_tokens, &batch.pooled_tokens);
+        put(to, pooled_ranges, &batch.pooled_ranges);
         put(to, at.sampling, &batch.sampling);
         for (index, plan) in self.plan.decode.iter().enumerate() {
             let (begin, within) = (at.decode + index * at.decode_plan.end, &at.decode_plan);
@@ -531,6 +536,7 @@ impl DeviceBatch {
             exchanges: place(layout.exchanges),
             token_ids: place(layout.token_ids),
             positions: place(layout.positions),
+            token_types: place(layout.token_types),
             slots: place(layout.slots + table * layout.slots_stride),
             row_starts: place(layout.row_starts),
             gathered_tokens: place(layout.gathered_tokens),

@@ -10,6 +10,7 @@
 mod access;
 mod activate;
 mod activate_mul;
+mod add_embedding;
 mod add_norm;
 mod attention;
 mod attention_few_units;
@@ -63,6 +64,7 @@ mod pass;
 mod peers;
 mod pieces;
 mod plan;
+mod pool_states;
 mod process_logits;
 mod product;
 mod ranks;
@@ -107,7 +109,7 @@ pub use team::Team;
 use super::{
     Activated, Activation, AddNorm, AttentionSpec, Collectives, DeltaHeads, DeltaInputs, ExpertRows, HeadGate,
     HeadRows, KvPlace, LayerInput, NextNorm, NormWeights, Ops, Part, QkNormRope, Router, RouterVectors, ScanHeads,
-    ScanInputs, Scoring, SharedExpert, SharedPrefixes, ShortConv, unfused,
+    ScanInputs, Scoring, SharedExpert, SharedPrefixes, ShortConv, TableRows, unfused,
 };
 use base::error::{Error, Result};
 use cudarc::driver::sys;
@@ -151,6 +153,7 @@ struct Kernels {
     /// Loaded with the first routes.
     experts: OnceLock<Box<experts::Kernels>>,
     embedding: embedding::Kernels,
+    add_embedding: add_embedding::Kernels,
     norm: norm::Kernels,
     add_norm: add_norm::Kernels,
     linear: linear::Kernels,
@@ -158,6 +161,7 @@ struct Kernels {
     activate: activate::Kernels,
     activate_mul: activate_mul::Kernels,
     gather: gather::Kernels,
+    pool_states: pool_states::Kernels,
     scale_logits: scale_logits::Kernels,
     sigmoid_mul: sigmoid_mul::Kernels,
     process_logits: process_logits::Kernels,
@@ -183,6 +187,7 @@ impl Kernels {
             recurrent: None,
             experts: OnceLock::new(),
             embedding: embedding::Kernels::new(device)?,
+            add_embedding: add_embedding::Kernels::new(device)?,
             norm: norm::Kernels::new(device)?,
             add_norm: add_norm::Kernels::new(device)?,
             linear: linear::Kernels::new(device)?,
@@ -190,6 +195,7 @@ impl Kernels {
             activate: activate::Kernels::new(device)?,
             activate_mul: activate_mul::Kernels::new(device)?,
             gather: gather::Kernels::new(device)?,
+            pool_states: pool_states::Kernels::new(device)?,
             scale_logits: scale_logits::Kernels::new(device)?,
             sigmoid_mul: sigmoid_mul::Kernels::new(device)?,
             process_logits: process_logits::Kernels::new(device)?,
@@ -258,6 +264,11 @@ impl Ops for Cuda {
 
     fn embedding(&mut self, out: &mut Tensor, table: &Matrix, scale: f32, device_batch: &DeviceBatch) {
         let result = self.kernels.embedding.run(&self.device, out, table, scale, device_batch);
+        self.remember(result);
+    }
+
+    fn add_embedding(&mut self, out: &mut Tensor, table: &Matrix, rows: TableRows, device_batch: &DeviceBatch) {
+        let result = self.kernels.add_embedding.run(&self.device, out, table, rows, device_batch);
         self.remember(result);
     }
 
@@ -481,6 +492,11 @@ impl Ops for Cuda {
 
     fn gather(&mut self, out: &mut Tensor, x: &Tensor, device_batch: &DeviceBatch) {
         let result = self.kernels.gather.run(&self.device, out, x, device_batch);
+        self.remember(result);
+    }
+
+    fn pool_states(&mut self, out: &mut Tensor, x: &Tensor, device_batch: &DeviceBatch) {
+        let result = self.kernels.pool_states.run(&self.device, out, x, device_batch);
         self.remember(result);
     }
 

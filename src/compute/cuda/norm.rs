@@ -24,13 +24,18 @@ pub fn threads(rows: usize, hidden: usize, processors: usize) -> usize {
 pub struct Kernels {
     rms: Kernel,
     layer: Kernel,
+    layer_biased: Kernel,
 }
 
 impl Kernels {
     pub fn new(device: &Device) -> Result<Kernels> {
         let module = device.module("norm")?;
         let kernel = |name: &str| Kernel::new(&module, &format!("{name}_{}", suffix(device.dtype)));
-        Ok(Kernels { rms: kernel("rms_norm")?, layer: kernel("layer_norm")? })
+        Ok(Kernels {
+            rms: kernel("rms_norm")?,
+            layer: kernel("layer_norm")?,
+            layer_biased: kernel("layer_norm_biased")?,
+        })
     }
 
     pub fn run(&self, device: &Device, out: &mut Tensor, x: &Tensor, norm: NormWeights<Vector>) -> Result<()> {
@@ -45,6 +50,7 @@ impl Kernels {
         let kernel = match norm.kind {
             NormKind::Rms => &self.rms,
             NormKind::Layer => &self.layer,
+            NormKind::LayerBiased => &self.layer_biased,
         };
         let threads = threads(device.rows_of_geometry(x.rows()), x.cols(), device.facts().processors);
         kernel.launch(device.chaining, [x.rows(), 1, 1], threads, 0, &params)

@@ -11,7 +11,7 @@ use crate::{AddNorm, Backend, NextNorm, Tensor};
 /// | `residual`        | `[tokens, hidden]` |
 /// | `delta`           | `[tokens, hidden]` |
 /// | `next.out`        | `[tokens, hidden]` |
-/// | weight of a norm  | `[hidden]`         |
+/// | weight of a norm  | `[hidden]`, or `[2 * hidden]` with biases |
 ///
 /// Neither `post(delta)` nor the sum is rounded before it is multiplied by `stream_scale`; `next.norm` takes the stream as it was rounded to its type.
 ///
@@ -26,10 +26,10 @@ pub fn add_norm<B: Backend>(
     next: Option<NextNorm<Tensor<B::Storage>, B::Vector>>,
 ) {
     assert_eq!((residual.rows(), residual.cols()), (delta.rows(), delta.cols()));
-    assert!(add.post.is_none_or(|norm| B::vector_len(norm.weight) == delta.cols()));
+    assert!(add.post.is_none_or(|norm| B::vector_len(norm.weight) == norm.kind.weights(delta.cols())));
     if let Some(NextNorm { out, norm }) = &next {
         assert_eq!((out.rows(), out.cols()), (delta.rows(), delta.cols()));
-        assert_eq!(B::vector_len(norm.weight), delta.cols());
+        assert_eq!(B::vector_len(norm.weight), norm.kind.weights(delta.cols()));
     }
     backend.add_norm(residual, delta, add, next);
 }

@@ -1,9 +1,10 @@
-//! Causal attention of each new token to the cached keys and values of its row, its own included.
+//! Attention of each new token to the cached keys and values of its row, its own included.
 //!
 //! `out[t, h, ..] = sum_j softmax_j(cap(scale * q[t, h] . K[j, g])) V[j, g, ..]` over positions `j` of the same row, found
-//! through the block table of `place`, with `window_start(positions[t]) <= j <= positions[t]`; query head `h` reads key and value
+//! through the block table of `place`, with `window_start(positions[t]) <= j < window_end(positions[t], context_lens[r])`; query head `h` reads key and value
 //! head `g = h / (heads / kv_heads)`. `cap(s) = softcap * tanh(s / softcap)`, or `s` without a softcap. [`AttentionSpec`]
-//! defines `heads`, `scale`, `window_start` and `softcap`. Where the layer has sinks, the sum below each softmax has one more term, `exp(sinks[h])`.
+//! defines `heads`, `scale`, `window_start`, `window_end` and `softcap`. Rows of a layer that [looks both ways](crate::Reach::Both) bring all of their
+//! tokens. Where the layer has sinks, the sum below each softmax has one more term, `exp(sinks[h])`.
 
 use crate::{Backend, KvPlace, Scoring, Tensor};
 

@@ -33,7 +33,7 @@ pub fn linear_add_norm<B: Backend>(
     for tensor in [&*residual, &*delta, &*next.out] {
         assert_eq!((tensor.rows(), tensor.cols()), (layer.x.rows(), n));
     }
-    assert!(add.post.is_none_or(|norm| B::vector_len(norm.weight) == n));
-    assert_eq!(B::vector_len(next.norm.weight), n);
+    assert!(add.post.is_none_or(|norm| B::vector_len(norm.weight) == norm.kind.weights(n)));
+    assert_eq!(B::vector_len(next.norm.weight), next.norm.kind.weights(n));
     backend.linear_add_norm(residual, delta, layer, add, next);
 }

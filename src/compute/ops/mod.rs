@@ -2,6 +2,7 @@
 
 mod activate;
 mod activate_mul;
+mod add_embedding;
 mod add_norm;
 mod attention;
 mod causal_conv;
@@ -21,6 +22,7 @@ mod linear;
 mod linear_add_norm;
 mod logprobs;
 mod norm;
+mod pool_states;
 mod process_logits;
 mod reduce_add_norm;
 mod rope_and_attention;
@@ -33,6 +35,7 @@ mod sigmoid_mul;
 
 pub use activate::activate;
 pub use activate_mul::activate_mul;
+pub use add_embedding::add_embedding;
 pub use add_norm::add_norm;
 pub use attention::attention;
 pub use causal_conv::causal_conv;
@@ -52,6 +55,7 @@ pub use linear::linear;
 pub use linear_add_norm::linear_add_norm;
 pub use logprobs::logprobs;
 pub use norm::norm;
+pub use pool_states::pool_states;
 pub use process_logits::process_logits;
 pub use reduce_add_norm::reduce_add_norm;
 pub use rope_and_attention::rope_and_attention;

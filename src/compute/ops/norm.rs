@@ -6,7 +6,7 @@ use crate::{Backend, NormWeights, Tensor};
 /// |--------|-------|
 /// | `out`         | `[tokens, hidden]` |
 /// | `x`           | `[tokens, hidden]` |
-/// | `norm.weight` | `[hidden]`         |
+/// | `norm.weight` | `[hidden]`, or `[2 * hidden]` with biases |
 ///
 /// # Panics
 ///
@@ -18,6 +18,6 @@ pub fn norm<B: Backend>(
     norm: NormWeights<B::Vector>,
 ) {
     assert_eq!((out.rows(), out.cols()), (x.rows(), x.cols()));
-    assert_eq!(B::vector_len(norm.weight), x.cols());
+    assert_eq!(B::vector_len(norm.weight), norm.kind.weights(x.cols()));
     backend.norm(out, x, norm);
 }

@@ -23,10 +23,10 @@ pub fn reduce_add_norm<B: Backend>(
     next: Option<NextNorm<Tensor<B::Storage>, B::Vector>>,
 ) {
     assert_eq!((residual.rows(), residual.cols()), (share.rows(), share.cols()));
-    assert!(add.post.is_none_or(|norm| B::vector_len(norm.weight) == share.cols()));
+    assert!(add.post.is_none_or(|norm| B::vector_len(norm.weight) == norm.kind.weights(share.cols())));
     if let Some(NextNorm { out, norm }) = &next {
         assert_eq!((out.rows(), out.cols()), (share.rows(), share.cols()));
-        assert_eq!(B::vector_len(norm.weight), share.cols());
+        assert_eq!(B::vector_len(norm.weight), norm.kind.weights(share.cols()));
     }
     backend.reduce_add_norm(residual, share, add, next);
 }

@@ -269,6 +269,7 @@ impl<'s> Job<'s> {
             result.token_ids.extend_from_slice(&output.token_ids);
             result.text.push_str(&output.text);
             result.embedding.extend_from_slice(&output.embedding);
+            result.scores.extend_from_slice(&output.scores);
             result.logprobs.extend(&output.logprobs);
             result.prompt_logprobs.extend(&output.prompt_logprobs);
             result.cumulative_logprob = output.cumulative_logprob;

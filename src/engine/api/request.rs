@@ -7,6 +7,7 @@ use crate::adjustments::Adjustments;
 use crate::api::prompt::EmbeddingRows;
 use crate::api::sampling_params::{Eos, Pinning, Pooling, SamplingParams};
 use crate::dry::History;
+use crate::results::pooled_result::PooledResult;
 use crate::results::stop_strings::StopSet;
 use crate::schedule::sequence::{Sequence, SequenceKey, ThinkingLimit};
 use base::TokenId;
@@ -27,6 +28,8 @@ pub struct CheckedParams {
     pub stop_strings: Option<Arc<StopSet>>,
     /// Tokens with a bias. In ascending order.
     pub biases: Vec<Adjustment>,
+    /// What becomes of the pooled state, if it asks for one.
+    pub result: PooledResult,
 }
 
 /// What the completions of a request share.
@@ -35,6 +38,8 @@ pub struct Request {
     pub prompt: Vec<TokenId>,
     /// The embeddings of the prompt, in order.
     pub embeddings: Box<[EmbeddingRows]>,
+    /// The first token of the second text of a pair, for models that tell them apart. Else the number of tokens.
+    pub second_text: usize,
     /// Its options.
     pub options: Arc<CheckedParams>,
     /// Penalties and logit biases of the first token of a completion.
@@ -94,8 +99,9 @@ impl CheckedParams {
     ///
     /// As [`SamplingParams::check`], and [`Error::Option`] where no token would be left to choose, or a beam search would need
     /// more candidates than there are log-probabilities.
-    pub fn new(params: SamplingParams, info: &ModelInfo) -> Result<CheckedParams> {
+    pub fn new(mut params: SamplingParams, info: &ModelInfo) -> Result<CheckedParams> {
         params.check(info.vocab_size)?;
+        let result = PooledResult::resolve(&mut params, info)?;
         if !info.has_head && params.pooling == Pooling::None {
             let what = "the model has no head and generates nothing: ask for an embedding by pooling".to_owned();
             return Err(Error::Unsupported { what });
@@ -114,7 +120,7 @@ impl CheckedParams {
         let mut biases: Vec<Adjustment> = params.logit_bias.iter().map(bias).collect();
         biases.sort_unstable_by_key(|entry| entry.token);
         let stop_strings = StopSet::new(&params.stop_strings).map(Arc::new);
-        Ok(CheckedParams { params, ending_tokens, stop_strings, biases })
+        Ok(CheckedParams { params, ending_tokens, stop_strings, biases, result })
     }
 
     /// [`Sampling::logprobs`](compute::batch::Sampling::logprobs) of the tokens.

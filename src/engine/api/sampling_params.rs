@@ -61,6 +61,8 @@ pub struct SamplingParams {
     pub completions: u32,
     /// Whether the request generates, or how its prompt becomes an embedding instead.
     pub pooling: Pooling,
+    /// The first so many numbers of the embedding, which is normalized again where the model's are; `None`: all.
+    pub embedding_dimensions: Option<u32>,
     /// Beam search, whose best results are the completions; `None` samples.
     pub beams: Option<BeamParams>,
     /// Requests with different salts share no blocks, so that none can infer another one's prompt from timing. 0 is a salt too.
@@ -127,6 +129,10 @@ pub enum Pooling {
     Last,
     /// The mean of all hidden states. The prefix cache is not used, because it holds no hidden states.
     Mean,
+    /// The hidden state of the first token. Of encoders alone.
+    First,
+    /// As the model's folder says, with the layers and the normalization that it names; the scores of a classifier.
+    Auto,
 }
 
 /// Whether the blocks of a prompt stay cached after its request has ended.
@@ -162,6 +168,7 @@ impl Default for SamplingParams {
             max_wait: None,
             completions: 1,
             pooling: Pooling::None,
+            embedding_dimensions: None,
             beams: None,
             cache_salt: 0,
             pinning: Pinning::Evictable,

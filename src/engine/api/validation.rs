@@ -111,20 +111,23 @@ impl RequestValidator {
         Ok(options)
     }
 
-    /// The tokens of a prompt.
+    /// The tokens of a prompt, and where the second text of a pair begins among them for models that tell texts apart: at the end of other prompts.
     ///
     /// # Errors
     ///
     /// [`Error::PromptEmpty`] and [`Error::PromptTooLong`] for tokens; [`Error::NoTokenizer`], [`Error::Tokenizer`] and
     /// [`Error::PromptTooLong`] for text.
-    pub fn tokenize(&self, prompt: Prompt) -> Result<Vec<TokenId>> {
-        match prompt {
-            Prompt::Text(text) => self.encode(text),
+    pub fn tokenize(&self, prompt: Prompt) -> Result<(Vec<TokenId>, usize)> {
+        let tokens = match prompt {
+            Prompt::Text(text) => self.encode(text)?,
             Prompt::Tokens(tokens) => {
                 self.check_length(tokens.len())?;
-                Ok(tokens.to_vec())
+                tokens.to_vec()
             }
-        }
+            Prompt::Pair(first, second) => return self.encode_pair(first, second),
+        };
+        let len = tokens.len();
+        Ok((tokens, len))
     }
 
     /// The beginning of the structure that a request asks for, by itself or by its tools. `format` is how the model writes its answers.
@@ -197,7 +200,7 @@ impl RequestValidator {
     /// The text of a prompt, special tokens included.
     fn text_of<'p>(&self, prompt: Prompt<'p>) -> Result<Cow<'p, str>> {
         match prompt {
-            Prompt::Text(text) => Ok(Cow::Borrowed(text)),
+            Prompt::Text(text) | Prompt::Pair(text, _) => Ok(Cow::Borrowed(text)),
             Prompt::Tokens(tokens) => Ok(Cow::Owned(self.tokenizer()?.decode(tokens, SpecialTokens::Keep)?)),
         }
     }
@@ -252,15 +255,46 @@ impl RequestValidator {
             false => AddedTokens::Add,
         };
         let encoding = Encoding { added, spelled: SpelledTokens::Parse };
-        self.tokenizer()?.encode_within(text, encoding, self.info.limits.model_len)
+        self.tokenizer()?.encode_within(text, encoding, self.length_limit()).map_err(|error| self.of_length(error))
+    }
+
+    fn encode_pair(&self, first: &str, second: &str) -> Result<(Vec<TokenId>, usize)> {
+        if self.info.pooled.scores.is_none() {
+            let what = "the model gives no scores of pairs of texts".to_owned();
+            return Err(Error::Unsupported { what });
+        }
+        let tokenizer = self.tokenizer()?;
+        tokenizer.encode_pair_within(first, second, self.length_limit()).map_err(|error| self.of_length(error))
+    }
+
+    /// A prompt has fewer tokens than this.
+    fn length_limit(&self) -> usize {
+        let limits = &self.info.limits;
+        // Nothing is generated behind a text that is computed whole.
+        if limits.whole_rows { limits.model_len.min(limits.tokens) + 1 } else { limits.model_len }
+    }
+
+    /// Says of a text that is too long what it is too long for.
+    fn of_length(&self, error: Error) -> Error {
+        let limits = &self.info.limits;
+        let (limit, option) = match limits.tokens < limits.model_len {
+            true => (limits.tokens, "max_batched_tokens"),
+            false => (limits.model_len, "max_model_len"),
+        };
+        match error {
+            Error::PromptTooLong { tokens, .. } | Error::PromptFarTooLong { tokens, .. } if limits.whole_rows => {
+                Error::TextTooLong { tokens, limit, option }
+            }
+            other => other,
+        }
     }
 
     /// Refuses a prompt whose length the model cannot process.
     fn check_length(&self, tokens: usize) -> Result<()> {
-        let limit = self.info.limits.model_len;
+        let limit = self.length_limit();
         match tokens {
             0 => Err(Error::PromptEmpty),
-            _ if tokens >= limit => Err(Error::PromptTooLong { tokens, limit }),
+            _ if tokens >= limit => Err(self.of_length(Error::PromptTooLong { tokens, limit })),
             _ => Ok(()),
         }
     }

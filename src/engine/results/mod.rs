@@ -5,4 +5,5 @@ pub mod histogram;
 pub mod logprobs;
 pub mod metrics;
 pub mod output;
+pub mod pooled_result;
 pub mod stop_strings;

@@ -24,6 +24,8 @@ pub struct Output {
     pub text: String,
     /// The embedding of a request with pooling, in its last output. `[hidden]`
     pub embedding: Vec<f32>,
+    /// The scores that a classifier gives a text, in its last output. `[labels]`
+    pub scores: Vec<f32>,
     /// How it ended; `None` while it continues.
     pub finish: Option<Finish>,
     /// Tokens of the prompt.
@@ -191,6 +193,7 @@ impl OutputQueue {
             output.token_ids.clear();
             output.text.clear();
             output.embedding.clear();
+            output.scores.clear();
             output.finish = None;
             output.logprobs.clear();
             output.prompt_logprobs.clear();

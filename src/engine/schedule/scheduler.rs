@@ -97,6 +97,17 @@ struct Room {
     pooled_rows: usize,
 }
 
+impl Room {
+    /// Whether a text of `tokens` tokens that is computed whole may still come into the pass. The first one may exceed a budget of time.
+    fn admit_whole(&mut self, tokens: usize, running: &[Sequence], limits: &BatchLimits) -> bool {
+        let is_first = running.iter().all(|sequence| sequence.scheduled == 0);
+        if is_first && tokens <= limits.tokens {
+            self.tokens = self.tokens.max(tokens);
+        }
+        tokens <= self.tokens
+    }
+}
+
 /// The part of one sequence in a pass.
 #[derive(Clone, Copy, Debug)]
 struct Row {
@@ -421,6 +432,9 @@ impl Scheduler {
                 from = Bound::Excluded(key);
                 continue;
             }
+            if first.is_whole() && !room.admit_whole(first.prompt_tokens(), &self.running, &self.limits) {
+                break;
+            }
             let sibling = running_completion(&self.running, key);
             if sibling.is_some_and(|sibling| !sibling.prompt_is_shareable(block_size)) {
                 from = Bound::Excluded(key.completion(u32::MAX));
@@ -486,6 +500,9 @@ impl Scheduler {
             // An awaited token comes from the pass before this one: no more than two are in flight.
             batch.token_ids.extend((known..end).map(|_| FROM_PREVIOUS | sequence.sample));
             batch.positions.extend(start as u32..end as u32);
+            if sequence.is_whole() {
+                batch.token_types.extend((start..end).map(|position| u32::from(position >= sequence.second_text())));
+            }
             batch.slots.extend((start..end).map(|position| sequence.table.slot(position, block_size)));
             batch.row_starts.push(batch.token_ids.len() as u32);
             batch.context_lens.push(end as u32);
@@ -508,6 +525,10 @@ impl Scheduler {
             match output {
                 RowOutput::Nothing => {}
                 RowOutput::Token => ask_for_token(sequence, batch),
+                RowOutput::PooledRows { .. } if sequence.is_whole() => {
+                    let tokens = batch.row(batch.rows() - 1);
+                    batch.pooled_ranges.push(sequence.pooled_range(tokens));
+                }
                 RowOutput::PooledRows { count } => {
                     let tokens = batch.tokens() as u32;
                     batch.pooled_tokens.extend(tokens - count as u32..tokens);

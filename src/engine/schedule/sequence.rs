@@ -14,6 +14,7 @@ use compute::batch::{Adjustment, BlockId, Chosen, Sampled, Sampling};
 use detokenizer::{Detokenizer, StopRule};
 use sampler_state::{NextToken, SamplerState};
 use std::cmp::Reverse;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use text::structure::{Follower, Standing, Wanted};
@@ -293,11 +294,33 @@ impl Sequence {
     pub fn pooled_rows_of(&self, tokens: usize) -> usize {
         match self.params().pooling {
             Pooling::None => 0,
+            _ if self.is_whole() => usize::from(tokens > 0),
+            Pooling::First | Pooling::Auto => unreachable!("resolved and refused when the request was checked"),
             Pooling::Last => {
                 usize::from(tokens > 0 && self.table.computed() + self.in_flight + tokens == self.prompt_tokens())
             }
             Pooling::Mean => tokens,
         }
+    }
+
+    /// Whether a pass has all of its tokens or none.
+    pub fn is_whole(&self) -> bool {
+        self.request.options.result.is_whole
+    }
+
+    /// The tokens whose states it pools, of those of a text that is computed whole.
+    pub fn pooled_range(&self, tokens: Range<usize>) -> [u32; 2] {
+        let pooled = match self.params().pooling {
+            Pooling::First => tokens.start..tokens.start + 1,
+            Pooling::Last => tokens.end - 1..tokens.end,
+            Pooling::None | Pooling::Mean | Pooling::Auto => tokens,
+        };
+        [pooled.start as u32, pooled.end as u32]
+    }
+
+    /// The first token of the second text of a pair, or the number of tokens.
+    pub fn second_text(&self) -> usize {
+        self.request.second_text
     }
 
     /// Whether it generates no token.
@@ -495,10 +518,11 @@ impl Sequence {
     /// Ends it with its embedding, which it writes to `output`.
     pub fn embed(&mut self, now: Instant, output: &mut Output) {
         let states = match self.params().pooling {
-            Pooling::Mean => self.prompt_tokens() as f64,
-            Pooling::None | Pooling::Last => 1.0,
+            Pooling::Mean if !self.is_whole() => self.prompt_tokens() as f64,
+            _ => 1.0,
         };
-        output.embedding.extend(self.pooled.iter().map(|sum| (sum / states) as f32));
+        let state = self.pooled.iter().map(|sum| (sum / states) as f32);
+        self.request.options.result.write(state, output);
         self.time_to_first_token_us = now.duration_since(self.request.added_at).as_micros() as u64;
         self.end(Finish::Stop, None, output);
     }

@@ -116,6 +116,26 @@ impl Source {
         }
     }
 
+    /// The file `name` in the folder `module` within that of the model, or with an empty name in that of the model itself. `None` where there is none, and of a GGUF
+    /// file.
+    ///
+    /// # Errors
+    ///
+    /// As [`Source::tokenizer`].
+    pub fn module_file(&self, module: &str, name: &str) -> Result<Option<SourceFile>> {
+        match self {
+            Source::Folder(folder) => {
+                file(folder.files(), &folder.path().join(module), name, limits::CONFIG_FILE_BYTES)
+            }
+            Source::Gguf(_) => Ok(None),
+        }
+    }
+
+    /// The folder `module` within that of the model.
+    pub fn module(&self, module: &str) -> Source {
+        Source::Folder(ModelFolder::new(self.files().clone(), &self.text_folder().join(module)))
+    }
+
     /// The file that describes quantized weights where the config does not, if the model has one. Errors as [`Source::tokenizer`].
     pub fn quantization_config(&self) -> Result<Option<SourceFile>> {
         match self {

@@ -6,7 +6,7 @@ use crate::spec::{
     SharedGate, Sinks, Sublayer,
 };
 use base::error::Error;
-use compute::Groups;
+use compute::{Curve, Groups};
 use serde_json::json;
 
 fn experts(layer: &LayerSpec) -> &Experts {
@@ -119,10 +119,10 @@ fn the_experts_of_nemotron_have_no_gates_and_layers_of_their_own() {
         of_layer.router,
         Router { chosen: 6, scores: Scores::Sigmoid, norm: Some(1e-20), scale: 2.5, ..SOFTMAX }
     );
-    assert_eq!((of_layer.expert.form, of_layer.expert.width), (MlpForm::ReluSquared, 1856));
+    assert_eq!((of_layer.expert.form, of_layer.expert.width), (MlpForm::Ungated(Curve::ReluSquared), 1856));
     assert_eq!(
         of_layer.shared.as_ref().map(|shared| (shared.mlp.form, shared.mlp.width)),
-        Some((MlpForm::ReluSquared, 3712))
+        Some((MlpForm::Ungated(Curve::ReluSquared), 3712))
     );
 }
 

@@ -38,5 +38,5 @@ fn spec(fields: Fields) -> Result<DecoderSpec> {
     let layers = standard.windows_by_pattern(fields, 4)?.into_iter().map(layer).collect();
     let decoder = standard.decoder_of(layers);
     let head = Head { scale: fields.factor("logit_scale")?, ..decoder.head };
-    Ok(DecoderSpec { final_norm: norm, head, ..decoder })
+    Ok(DecoderSpec { final_norm: Some(norm), head, ..decoder })
 }

@@ -10,8 +10,8 @@ use compute::AttentionSpec;
 use serde_json::json;
 
 pub const FAMILY: Family = Family {
-    models: "Gemma 3 270M and 1B",
-    classes: &["Gemma3ForCausalLM"],
+    models: "Gemma 3 270M and 1B, EmbeddingGemma",
+    classes: &["Gemma3ForCausalLM", "Gemma3TextModel"],
     model_type: "gemma3_text",
     // Published configs leave nearly everything out.
     defaults: || {
@@ -33,6 +33,10 @@ const SLIDING_THETA: f64 = 10_000.0;
 
 fn spec(fields: Fields) -> Result<DecoderSpec> {
     let standard = Standard::with_ropes(fields, ropes_by_layer_type(fields, SLIDING_THETA)?)?.with_norms_plus_one();
+    // EmbeddingGemma: half of the window lies on either side.
+    let is_encoder = fields.flag("use_bidirectional_attention")? == Some(true);
+    let standard = if is_encoder { standard.as_encoder(fields)? } else { standard };
+    let width = |window: usize| if is_encoder { window / 2 + 1 } else { window };
     let bias = fields.bias("attention_bias")?;
     let scale = score_scale(fields)?;
     let qk_norm = QkNorm::PerHead { norm: standard.norm, order: NormOrder::BeforeRope };
@@ -40,7 +44,7 @@ fn spec(fields: Fields) -> Result<DecoderSpec> {
     let norms = SublayerNorms::around(standard.norm);
     let layer = |window: Option<usize>| {
         let attention = standard.attention(standard.shared_width());
-        let scores = AttentionSpec { window, scale, ..attention.scores };
+        let scores = AttentionSpec { window: window.map(width), scale, ..attention.scores };
         let rope = Some(if window.is_some() { SLIDING } else { FULL });
         let attention = SelfAttention { scores, rope, qk_norm, qkv_bias: bias, output_bias: bias, ..attention };
         standard.layer(attention, mlp.clone()).with_norms(norms)

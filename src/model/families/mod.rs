@@ -2,6 +2,7 @@
 //!
 //! To add one: `docs/adding-a-family.md`.
 
+pub(crate) mod bert;
 pub(crate) mod cohere2;
 pub(crate) mod ernie4_5;
 pub(crate) mod ernie4_5_moe;
@@ -22,8 +23,10 @@ pub(crate) mod llama;
 pub(crate) mod ministral3;
 pub(crate) mod mistral;
 pub(crate) mod mixtral;
+pub(crate) mod modernbert;
 pub(crate) mod muse_glimmer;
 pub(crate) mod nemotron_h;
+pub(crate) mod nomic_bert;
 pub(crate) mod olmo2;
 pub(crate) mod olmo3;
 pub(crate) mod olmoe;
@@ -76,4 +79,9 @@ pub const FAMILIES: &[&Family] = &[
     &lfm2_moe::FAMILY,
     &ernie4_5_moe::FAMILY,
     &gpt_oss::FAMILY,
+    &bert::FAMILY,
+    &bert::ROBERTA,
+    &bert::XLM_ROBERTA,
+    &modernbert::FAMILY,
+    &nomic_bert::FAMILY,
 ];

@@ -38,8 +38,11 @@ fn spec(fields: Fields) -> Result<DecoderSpec> {
     let windows = standard.windows(fields, by_default)?;
     let bias = fields.bias("attention_bias")?;
     let before = Norm { weight: NormWeight::PlusOne, ..standard.norm };
-    let norms =
-        SublayerNorms { before: Some(before), after: Some(Norm { eps: fields.factor("post_norm_eps")?, ..before }) };
+    let norms = SublayerNorms {
+        sum: None,
+        before: Some(before),
+        after: Some(Norm { eps: fields.factor("post_norm_eps")?, ..before }),
+    };
     let without_weights = Norm { weight: NormWeight::Ones, ..standard.norm };
     let qk_norm = QkNorm::PerHead { norm: without_weights, order: NormOrder::BeforeRope };
     let qk_scale = fields.factor("qk_scale_factor")?;

@@ -11,8 +11,8 @@ use super::granite_hybrid::refuse_time_steps;
 use crate::fields::Fields;
 use crate::names::{AttentionNames, GateUpNames, LLAMA, MlpNames, Names, NormNames, QkvNames, RateNames, ScanNames};
 use crate::spec::{
-    DecoderSpec, FeedForward, GroupNorm, LayerSpec, Mixer, Mlp, MlpForm, Part, Recurrent, ScanScales, SelfAttention,
-    StateSpace, StreamScale, Sublayer, SublayerNorms,
+    Curve, DecoderSpec, FeedForward, GroupNorm, LayerSpec, Mixer, Mlp, MlpForm, Part, Recurrent, ScanScales,
+    SelfAttention, StateSpace, StreamScale, Sublayer, SublayerNorms,
 };
 use crate::standard::Standard;
 use base::error::{Error, Result};
@@ -95,7 +95,7 @@ fn spec(fields: Fields) -> Result<DecoderSpec> {
     let head_dim = fields.count_or_none("attention_head_dim")?.unwrap_or(128);
     let attention = SelfAttention { rope: None, ..standard.attention(head_dim) };
     let scan = state_space(fields, &standard)?;
-    let mlp = Mlp { form: MlpForm::ReluSquared, ..standard.mlp(fields.bias("mlp_bias")?) };
+    let mlp = Mlp { form: MlpForm::Ungated(Curve::ReluSquared), ..standard.mlp(fields.bias("mlp_bias")?) };
     let norms = SublayerNorms::before(standard.norm);
     let experts = experts::read(fields, &kinds, &mlp)?;
     let layer = |kind| {

@@ -12,8 +12,8 @@ use crate::weights::Weights;
 use base::error::Result;
 use compute::ops;
 use compute::{
-    Activated, Backend, Curve, ExpertRows, HostMatrix, HostVector, LayerInput, Part, Router, RouterVectors,
-    SharedExpert, Tensor,
+    Activated, Backend, ExpertRows, HostMatrix, HostVector, LayerInput, Part, Router, RouterVectors, SharedExpert,
+    Tensor,
 };
 use std::ops::Range;
 
@@ -257,10 +257,11 @@ impl<B: Backend> Experts<B> {
             MlpForm::Gated { activation, .. } => {
                 ops::gated_expert_linear(backend, gated, gate_up, layer, activation, routes);
             }
-            MlpForm::ReluSquared => {
+            MlpForm::GatedBy(_) => unreachable!("the check refuses such experts"),
+            MlpForm::Ungated(curve) => {
                 ops::expert_linear(backend, gate_up, layer, ExpertRows::Tokens, routes);
                 let of = Part { x: &*gate_up, first: 0 };
-                ops::activate(backend, gated, Activated { of, scale: 1.0, curve: Curve::ReluSquared, times: None });
+                ops::activate(backend, gated, Activated { of, scale: 1.0, curve, times: None });
             }
         }
         let gated = match all_gated {

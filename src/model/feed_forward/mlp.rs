@@ -1,4 +1,4 @@
-//! The MLP of a layer: `down(activation(gate(x)) * up(x))`, or `down(max(up(x), 0)^2)`.
+//! The MLP of a layer: `down(activation(gate(x)) * up(x))`, or `down(curve(up(x)))`.
 
 use crate::linear::{Inputs, Linear, Projection};
 use crate::names::{GateUpNames, MlpNames};
@@ -143,10 +143,15 @@ impl<B: Backend> Mlp<B> {
                 let curve = Curve::Gate(activation);
                 ops::activate(backend, gated, Activated { of, scale, curve, times: Some(times) });
             }
-            MlpForm::ReluSquared => {
+            MlpForm::GatedBy(curve) => {
+                self.into.forward(backend, product, x);
+                let (of, times) = (Part { x: &*product, first: 0 }, Part { x: &*product, first: gated.cols() });
+                ops::activate(backend, gated, Activated { of, scale: 1.0, curve, times: Some(times) });
+            }
+            MlpForm::Ungated(curve) => {
                 self.into.forward(backend, product, x);
                 let of = Part { x: &*product, first: 0 };
-                ops::activate(backend, gated, Activated { of, scale: 1.0, curve: Curve::ReluSquared, times: None });
+                ops::activate(backend, gated, Activated { of, scale: 1.0, curve, times: None });
             }
         }
         match all_gated {
@@ -163,17 +168,19 @@ impl<B: Backend> Mlp<B> {
 pub fn projections_into(parts: &MlpNames, form: MlpForm, width: usize, own: &Range<usize>) -> Vec<Projection> {
     let separate = |part: &str| Projection { name: part.into(), outputs: width, own: vec![own.clone()] };
     match (parts.gate_up, form) {
-        (GateUpNames::Separate { gate, up }, MlpForm::Gated { .. }) => vec![separate(gate), separate(up)],
-        (GateUpNames::Separate { up, .. }, MlpForm::ReluSquared) => vec![separate(up)],
-        (GateUpNames::Fused(both), MlpForm::Gated { .. }) => {
+        (GateUpNames::Separate { gate, up }, MlpForm::Gated { .. } | MlpForm::GatedBy(_)) => {
+            vec![separate(gate), separate(up)]
+        }
+        (GateUpNames::Separate { up, .. }, MlpForm::Ungated(_)) => vec![separate(up)],
+        (GateUpNames::Fused(both), MlpForm::Gated { .. } | MlpForm::GatedBy(_)) => {
             let own = vec![own.clone(), width + own.start..width + own.end];
             vec![Projection { name: both.into(), outputs: 2 * width, own }]
         }
-        (GateUpNames::Alternating(both), MlpForm::Gated { .. }) => {
+        (GateUpNames::Alternating(both), MlpForm::Gated { .. } | MlpForm::GatedBy(_)) => {
             let own = 2 * own.start..2 * own.end;
             vec![Projection { name: both.into(), outputs: 2 * width, own: vec![own] }]
         }
-        (GateUpNames::Fused(_) | GateUpNames::Alternating(_), MlpForm::ReluSquared) => {
+        (GateUpNames::Fused(_) | GateUpNames::Alternating(_), MlpForm::Ungated(_)) => {
             unreachable!("names of such a family")
         }
     }

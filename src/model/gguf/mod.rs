@@ -114,11 +114,11 @@ impl Stored {
             spec.ropes.iter_mut().for_each(|rope| rope.pairing = Pairing::Neighbours);
         }
         let complete = |norm: &mut Norm| norm.weight = NormWeight::Plain;
-        complete(&mut spec.final_norm);
+        spec.final_norm.iter_mut().for_each(complete);
         spec.layer_inputs.iter_mut().for_each(|inputs| complete(&mut inputs.norm));
         for layer in &mut spec.layers {
             for Sublayer { norms, .. } in &mut layer.sublayers {
-                [&mut norms.before, &mut norms.after].into_iter().flatten().for_each(complete);
+                [&mut norms.before, &mut norms.after, &mut norms.sum].into_iter().flatten().for_each(complete);
             }
             for part in layer.parts_mut() {
                 match part {

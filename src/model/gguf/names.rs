@@ -4,8 +4,8 @@
 //! tensor, if whoever converted the model asked for it.
 
 use crate::names::{
-    AttentionNames, BranchNorms, ConvNames, DeltaInputNames, DeltaNames, ExpertNames, GateUpNames, LayerInputNames,
-    Layout, MlpNames, Names, NormNames, QkvNames, RateNames, Root, ScanNames, StackedMatrices,
+    AddedNames, AttentionNames, BranchNorms, ConvNames, DeltaInputNames, DeltaNames, ExpertNames, GateUpNames,
+    LayerInputNames, Layout, MlpNames, Names, NormNames, QkvNames, RateNames, Root, ScanNames, StackedMatrices,
 };
 
 /// The names of a family in both forms of a file.
@@ -17,6 +17,7 @@ pub struct GgufNames {
 /// Llama's, which most architectures share.
 const PLAIN: Names = Names {
     embedding: "token_embd",
+    added: AddedNames::NONE,
     layers: "blk.",
     mixer_norms: NormNames { before: "attn_norm", after: "" },
     attention: AttentionNames {

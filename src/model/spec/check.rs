@@ -1,7 +1,7 @@
 //! Which decoders can be computed?
 
 use super::{
-    Branch, DecoderSpec, FeedForward, KvSource, LayerInputs, MlpForm, Norm, NormKind, NormWeight, QkNorm, Recurrent,
+    Branch, DecoderSpec, FeedForward, KvSource, LayerInputs, MlpForm, Norm, NormKind, QkNorm, Reach, Recurrent,
     SelfAttention, Sublayer,
 };
 use crate::fields::{POSITIVE, is_positive};
@@ -40,7 +40,7 @@ impl DecoderSpec {
         assert!(self.feed_forwards().filter_map(FeedForward::experts).all(|experts| {
             experts.logits.norm.is_none_or(|eps| is_positive(eps.into()))
                 && experts.router.is_valid()
-                && matches!(experts.expert.form, MlpForm::Gated { gate_scale: 1.0, .. } | MlpForm::ReluSquared)
+                && matches!(experts.expert.form, MlpForm::Gated { gate_scale: 1.0, .. } | MlpForm::Ungated(_))
         }));
         let mut ropes = self.ropes.iter().enumerate();
         ropes.try_for_each(|(index, rope)| rope.check(self.rope_head_dim(index)))?;
@@ -56,14 +56,23 @@ impl DecoderSpec {
             // They read the rows that the first one read, and these are kept where they are normalized.
             _ => sublayer.norms.before.is_some() && sublayer.norms.after.is_none(),
         }));
-        // No file has a tensor for them.
-        assert!(self.embedding_norm.is_none_or(|norm| norm.weight == NormWeight::Ones));
         self.check_numbers()?;
         self.refuse_what_no_op_computes()
     }
 
     /// Asserts that what layers share is there.
     fn check_shared(&self) {
+        if self.is_encoder() {
+            // Keys and values of all layers lie in one place, one after the other.
+            let heads = |attention: &SelfAttention| (attention.kv_heads, attention.head_dim);
+            let same = |attention: &SelfAttention| {
+                self.attentions().next().is_some_and(|first| heads(first) == heads(attention))
+            };
+            assert!(self.attentions().all(|attention| {
+                attention.scores.reach == Reach::Both && attention.kv_source == KvSource::Own && same(attention)
+            }));
+            assert!(self.recurrent_layers().next().is_none());
+        }
         let attentions: Vec<&SelfAttention> = self.attentions().collect();
         assert!(attentions.iter().enumerate().all(|(index, attention)| match attention.kv_source {
             KvSource::Own => true,
@@ -87,14 +96,14 @@ impl DecoderSpec {
         positive("the scale of embeddings", self.embedding_scale)?;
         positive("the scale of logits", self.head.scale)?;
         self.head.softcap.map_or(Ok(()), |cap| positive("final_logit_softcapping", cap))?;
-        self.embedding_norm.iter().chain([&self.final_norm]).try_for_each(norm)?;
+        self.embedding_norm.iter().chain(&self.final_norm).try_for_each(norm)?;
         if let Some(LayerInputs { table_scale, norm: of_inputs, .. }) = &self.layer_inputs {
             positive("the scale of embeddings", *table_scale)?;
             norm(of_inputs)?;
         }
         for Sublayer { norms, branches } in self.sublayers() {
             let of_branches = branches.iter().flat_map(|branch| branch.norms.before.iter().chain(&branch.norms.after));
-            norms.before.iter().chain(&norms.after).chain(of_branches).try_for_each(norm)?;
+            norms.before.iter().chain(&norms.after).chain(&norms.sum).chain(of_branches).try_for_each(norm)?;
             branches.iter().try_for_each(|branch| positive("the scale of residuals", branch.scale))?;
         }
         for mlp in self.feed_forwards().filter_map(FeedForward::dense) {
@@ -127,6 +136,10 @@ impl DecoderSpec {
 
     /// Refuses what can be said and is not computed.
     fn refuse_what_no_op_computes(&self) -> Result<()> {
+        assert!(
+            self.sublayers()
+                .all(|sublayer| { sublayer.norms.after.is_none_or(|norm| norm.kind != NormKind::LayerBiased) })
+        );
         for attention in self.attentions() {
             if let QkNorm::PerHead { norm, .. } | QkNorm::Whole(norm) = attention.qk_norm
                 && norm.kind != NormKind::Rms

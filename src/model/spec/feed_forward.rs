@@ -1,6 +1,6 @@
 //! What works on each token alone, as data.
 
-use super::{Activation, Bias, Router};
+use super::{Activation, Bias, Curve, Router};
 
 /// What works on each token alone.
 #[derive(Clone, Debug, PartialEq)]
@@ -111,8 +111,10 @@ pub enum MlpForm {
         /// Factor of the gate before.
         gate_scale: f32,
     },
-    /// `down(max(up(x), 0)^2)`
-    ReluSquared,
+    /// `down(curve(gate(x)) * up(x))`, of a curve that no product of gates and ups has.
+    GatedBy(Curve),
+    /// `down(curve(up(x)))`
+    Ungated(Curve),
 }
 
 impl FeedForward {
@@ -166,8 +168,8 @@ impl MlpForm {
     /// Projections into the MLP.
     pub fn projections(self) -> usize {
         match self {
-            MlpForm::Gated { .. } => 2,
-            MlpForm::ReluSquared => 1,
+            MlpForm::Gated { .. } | MlpForm::GatedBy(_) => 2,
+            MlpForm::Ungated(_) => 1,
         }
     }
 }

@@ -7,7 +7,7 @@ use compute::Pairing;
 
 fn attention() -> SelfAttention {
     SelfAttention {
-        scores: AttentionSpec { heads: 4, scale: 0.25, window: None, softcap: None },
+        scores: AttentionSpec { heads: 4, scale: 0.25, window: None, softcap: None, reach: compute::Reach::Back },
         kv_heads: 2,
         head_dim: 16,
         qk_norm: QkNorm::None,
@@ -37,11 +37,13 @@ fn spec(change: impl FnOnce(&mut SelfAttention, &mut Mlp)) -> DecoderSpec {
         hidden: 64,
         vocab: 130,
         embedding_scale: 1.0,
+        added: AddedEmbeddings::NONE,
         embedding_norm: None,
         layer_inputs: None,
         layers: vec![layer(attention(), mlp), layer(other, other_mlp)],
-        final_norm: norm,
+        final_norm: Some(norm),
         head: Head::plain(HeadWeights::Own),
+        pooled_layers: Vec::new(),
         ropes: vec![Rope { theta: 10_000.0, scaling: RopeScaling::None, rotary_factor: 1.0, pairing: Pairing::Halves }],
         max_positions: 256,
     }

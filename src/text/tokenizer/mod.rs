@@ -196,6 +196,40 @@ impl Tokenizer {
         Ok(tokens)
     }
 
+    /// The tokens of a pair of texts, if they are fewer than `limit`, as the post-processor joins them, and the first of the tokens that it says to be of the second text; the
+    /// number of tokens where it tells none apart.
+    ///
+    /// # Errors
+    ///
+    /// As [`Tokenizer::encode_within`]; [`Error::Unsupported`] where the tokenizer cannot join texts.
+    pub fn encode_pair_within(&self, first: &str, second: &str, limit: usize) -> Result<(Vec<TokenId>, usize)> {
+        for text in [first, second] {
+            if text.len() > limits::TEXT_BYTES {
+                let value = format!("of {} bytes", text.len());
+                let wanted = "of at most 16777216 bytes, NVLLM_MAX_TEXT_BYTES";
+                return Err(Error::Option { field: "text", value, wanted });
+            }
+            self.check_length(text, 0, limit)?;
+        }
+        if self.inner.get_post_processor().is_none() {
+            let what = "the tokenizer does not say how the two texts of a pair are joined".to_owned();
+            return Err(Error::Unsupported { what });
+        }
+        let encoded = contain(|| self.inner.encode_fast((first, second), true).map_err(|error| error.to_string()));
+        let encoded = encoded.map_err(|panic| format!("failed on this text: {panic}")).and_then(|encoded| encoded);
+        let encoded = encoded.map_err(|reason| Error::Tokenizer { reason })?;
+        let (tokens, types) = (encoded.get_ids().to_vec(), encoded.get_type_ids());
+        if tokens.len() >= limit {
+            return Err(Error::PromptTooLong { tokens: tokens.len(), limit });
+        }
+        let second = types.iter().position(|&kind| kind != 0).unwrap_or(tokens.len());
+        if types[second.min(types.len())..].iter().any(|&kind| kind != 1) {
+            let what = "the tokenizer gives the tokens of a pair types that do not rise from 0 to 1".to_owned();
+            return Err(Error::Unsupported { what });
+        }
+        Ok((tokens, second))
+    }
+
     /// The tokens of a long text, cut where that changes none of them.
     fn encode_in_pieces(&self, text: &str, encoding: Encoding, frame: &Frame, limit: usize) -> Result<Vec<TokenId>> {
         let mut tokens = Vec::new();

@@ -203,7 +203,7 @@ class FileKind(IntEnum):
 
 
 class Pooling(Name):
-    """How the final hidden states of a prompt, after the model's last norm, become an embedding."""
+    """How the final hidden states of a prompt, after the model's last norm, become an embedding. A classifier takes NVLLM_POOLING_AUTO alone."""
 
     #: No embedding: the request generates.
     NONE = "none", 0
@@ -212,6 +212,12 @@ class Pooling(Name):
     #: The mean of the hidden states of all tokens. Such a request does not use the prefix cache, which holds no hidden
     #: states.
     MEAN = "mean", 2
+    #: The hidden state of the first token. Only for encoders.
+    CLS = "cls", 3
+    #: As the model's folder says, for sentence-transformers or in the config of a classifier: one of those above, then
+    #: the layers and the normalization that the folder names. A classifier gives scores instead of an embedding.
+    #: Refused where the folder says nothing.
+    AUTO = "auto", 4
 
 
 class EarlyStopping(Name):
@@ -374,6 +380,8 @@ class nvllm_model_info(Structure):
         ("attention_bytes", c_uint64),
         ("feed_forward_bytes", c_uint64),
         ("head_bytes", c_uint64),
+        ("embedding_size", c_uint32),
+        ("num_labels", c_uint32),
     ]
 
 
@@ -445,6 +453,8 @@ class nvllm_request_options(Structure):
         ("xtc_probability", c_float),
         ("xtc_threshold", c_float),
         ("reserved_last", c_uint32),
+        ("embedding_dimensions", c_uint32),
+        ("reserved_of_dimensions", c_uint32),
     ]
 
 
@@ -500,6 +510,8 @@ class nvllm_output(Structure):
         ("score", c_float),
         ("reserved", c_uint32),
         ("reasoning_tokens", c_uint32),
+        ("scores", POINTER(c_float)),
+        ("num_scores", c_size_t),
     ]
 
 
@@ -605,6 +617,10 @@ FUNCTIONS = [
     ("nvllm_result_get", c_int32, [c_void_p, c_size_t, POINTER(nvllm_output)]),
     ("nvllm_result_get_with_error", c_int32, [c_void_p, c_size_t, POINTER(nvllm_output), POINTER(nvllm_error)]),
     ("nvllm_result_free", None, [c_void_p]),
+    ("nvllm_score", c_int32, [c_void_p, POINTER(c_char_p), POINTER(c_char_p), c_size_t, POINTER(POINTER(nvllm_request_options)), c_size_t, nvllm_generate_progress_fn, c_void_p, POINTER(c_void_p), POINTER(nvllm_error)]),
+    ("nvllm_add_request_pair", c_int32, [c_void_p, c_char_p, c_char_p, POINTER(nvllm_request_options), POINTER(c_uint64), POINTER(nvllm_error)]),
+    ("nvllm_label", c_int32, [c_void_p, c_size_t, c_char_p, c_size_t, POINTER(c_size_t), POINTER(nvllm_error)]),
+    ("nvllm_named_prompt", c_int32, [c_void_p, c_char_p, c_char_p, c_size_t, POINTER(c_size_t), POINTER(nvllm_error)]),
     ("nvllm_reset_prefix_cache", c_int32, [c_void_p, POINTER(nvllm_error)]),
     ("nvllm_trim", c_int32, [c_void_p, POINTER(c_uint64), POINTER(nvllm_error)]),
     ("nvllm_release_prefix", c_int32, [c_void_p, c_uint64]),
@@ -852,3 +868,6 @@ class RequestOptions(TypedDict, total=False):
     #: XTC: the probability from which on tokens are dropped, above 0 and at most 1. Default 0.1. More than 0.5 is off,
     #: because no two tokens reach it.
     xtc_threshold: float | None
+    #: The first so many numbers of the embedding, from 1 to all that it has, which are normalized again where the model
+    #: normalizes its embeddings: for models that were trained for it (Matryoshka). Default 0: all.
+    embedding_dimensions: int | None

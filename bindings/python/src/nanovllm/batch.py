@@ -5,8 +5,8 @@ from __future__ import annotations
 import ctypes
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from ctypes import POINTER, byref, c_void_p, sizeof
-from typing import TYPE_CHECKING, Any, Optional
+from ctypes import POINTER, byref, c_char_p, c_void_p, sizeof
+from typing import TYPE_CHECKING, Any, Optional, Union
 
 from . import _abi
 from ._abi import Status
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 #: The options of every prompt, or one entry that holds for all.
 Each = Sequence[Mapping[str, Any]]
+
+#: One text or several.
+Texts = Union[str, Sequence[str]]
 
 
 def options_of(each: Optional[Each], options: Mapping[str, Any], count: int) -> Each:
@@ -103,6 +106,41 @@ def _alike(engine: Engine, prompts: Sequence[Prompt], name: str, report: Any, gi
         return groups
     finally:
         library.nvllm_result_free(made)
+
+
+def score(engine: Engine, texts: Texts, seconds: Optional[Texts], meter: Meter) -> list[list[float]]:
+    """The scores of texts, or of pairs of texts: one text is paired with each of `seconds`."""
+    others = [seconds] if isinstance(seconds, str) else None if seconds is None else list(seconds)
+    given = [texts] * (1 if others is None else len(others)) if isinstance(texts, str) else list(texts)
+    if others is not None and len(others) != len(given):
+        raise ValueError(f"there are {len(given)} texts, and {len(others)} seconds")
+    first, second = _terminated(given), None if others is None else _terminated(others)
+    reports = Reports(
+        lambda native: meter.report(native.contents.finished, native.contents.total, 0),
+        POINTER(_abi.nvllm_progress),
+        _abi.nvllm_generate_progress_fn,
+    )
+    made = c_void_p()
+    try:
+        try:
+            engine._call_alone(library.nvllm_score, first, second, len(given), None, 0, reports.function, None, byref(made))
+        finally:
+            reports.raise_again()
+            meter.close()
+        outputs = [_result(made, index) for index in range(library.nvllm_result_count(made))]
+    finally:
+        library.nvllm_result_free(made)
+    for place, output in enumerate(outputs):
+        if output.error is not None:
+            raise Error(output.error.status, f"texts[{place}]: {output.error}", output.error.native_code)
+    return [output.scores for output in outputs]
+
+
+def _terminated(texts: Sequence[str]) -> Any:
+    """Texts as C has them."""
+    if any("\0" in text for text in texts):
+        raise ValueError("a text that is scored has no NUL")
+    return (c_char_p * len(texts))(*[text.encode() for text in texts])
 
 
 def _result(made: c_void_p, index: int) -> Output:

@@ -476,12 +476,31 @@ class Engine:
         """The embeddings of texts: an array of numpy, float32, [n, hidden_size], where numpy is installed, else a list of lists. One text has one
         vector.
 
-        Vectors have the Euclidean length 1, unless `normalize` is False. `pooling` is "last", the state of the last token, or "mean". Raises
-        `Error` if a text cannot run.
+        Vectors have the Euclidean length 1, unless `normalize` is False. `pooling` is "last", the state of the last token, "mean", "cls", or "auto":
+        what the model's folder says. Raises `Error` if a text cannot run.
         """
         given, is_one = several(texts, "texts")
         results = batch.generate(self, given, "texts", Meter(progress), [pooled(pooling)])
         return vectors(results, normalize, is_one, int(self.model_info()["hidden_size"]))
+
+    def score(
+        self, texts: batch.Texts, seconds: Optional[batch.Texts] = None, *, progress: Progress = None
+    ) -> Union[list[float], list[list[float]]]:
+        """The scores that a classifier or a reranker gives texts, or pairs of texts with `seconds`: one list per text, with a score for each of
+        `labels`. One text with several `seconds` is paired with each. Raises `Error` if a text cannot run.
+        """
+        scores = batch.score(self, texts, seconds, Meter(progress))
+        return scores[0] if isinstance(texts, str) and (seconds is None or isinstance(seconds, str)) else scores
+
+    @property
+    def labels(self) -> list[str]:
+        """What the scores of a classifier are of; empty for other models."""
+        count = int(self.model_info()["num_labels"])
+        return [self._text(lambda *buffer, at=at: self._call(library.nvllm_label, at, *buffer)) for at in range(count)]
+
+    def named_prompt(self, name: Optional[str] = None) -> str:
+        """What stands before texts of a kind, such as "query", by the model's folder, or by its default; empty where it names none."""
+        return self._text(lambda *buffer: self._call(library.nvllm_named_prompt, None if name is None else name.encode(), *buffer))
 
     # ---- text ----
 

@@ -46,6 +46,8 @@ class Output:
     prompt_top_logprobs: list[list[tuple[int, float]]] = field(default_factory=list)
     #: The pooled embedding, not normalized, of a request with `pooling`. `Engine.embed` gives arrays.
     embedding: list[float] = field(default_factory=list)
+    #: The scores of a classifier, one for each label. `Engine.score` gives them alone.
+    scores: list[float] = field(default_factory=list)
     #: Of a beam: what results are ranked by.
     score: float = 0.0
     #: Tokens of reasoning so far, if max_thinking_tokens of the request is set.
@@ -94,6 +96,7 @@ class Output:
             prompt_logprobs=native.prompt_logprobs[:prompt] if native.prompt_logprobs else [],
             prompt_top_logprobs=_top(native.prompt_top_tokens, native.prompt_top_logprobs, prompt, asked),
             embedding=native.embedding[: native.embedding_len] if native.embedding else [],
+            scores=native.scores[: native.num_scores] if native.scores else [],
             score=native.score,
             reasoning_tokens=native.reasoning_tokens,
         )

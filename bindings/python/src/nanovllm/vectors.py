@@ -43,7 +43,7 @@ def vectors(results: Sequence[Result], normalize: bool, is_one: bool, width: int
     except ImportError:
         pass
     else:
-        made = numpy.asarray(rows, dtype=numpy.float32).reshape(len(rows), width)
+        made = numpy.asarray(rows, dtype=numpy.float32).reshape(len(rows), len(rows[0]) if rows else width)
     shaped: Vectors = made[0] if is_one else made
     return shaped
 

@@ -63,7 +63,7 @@ pub struct Work {
 struct Softmax {
     /// First position that each query attends to.
     window_starts: [f32; EDGE],
-    /// Positions up to that of each query, its own included; 0 where there is no query.
+    /// One past the last position that each query attends to; 0 where there is no query.
     contexts: [f32; EDGE],
     /// Greatest score so far.
     greatest: [f32; EDGE],
@@ -163,9 +163,9 @@ fn attend<L: Lanes, T: Staged>(lanes: L, work: &mut Work, call: &Call<T>, row: u
     let queries = TILE_QUERIES.min(tokens.len() * call.group - first);
     // Token and head of query `i` of the tile.
     let place = |i: usize| (tokens.start + (first + i) / call.group, kv_head * call.group + (first + i) % call.group);
-    gather(work, call, queries, place);
+    gather(work, call, queries, row, place);
     let blocks = queries.div_ceil(EDGE);
-    let longest = call.batch.positions[place(queries - 1).0] as usize + 1;
+    let longest = call.window_end(row, call.batch.positions[place(queries - 1).0] as usize);
     let value = call.kv.value_at(0, 0) - call.kv.key_at(0, 0);
     let earliest = call.spec.window_start(call.batch.positions[place(0).0] as usize);
     // Steps begin at multiples of their size with a window, too: sums go by absolute position.
@@ -219,7 +219,13 @@ fn attend<L: Lanes, T: Staged>(lanes: L, work: &mut Work, call: &Call<T>, row: u
 
 /// Takes queries apart, and clears their outputs.
 #[inline(always)]
-fn gather<T: KvNumber>(work: &mut Work, call: &Call<T>, queries: usize, place: impl Fn(usize) -> (usize, usize)) {
+fn gather<T: KvNumber>(
+    work: &mut Work,
+    call: &Call<T>,
+    queries: usize,
+    row: usize,
+    place: impl Fn(usize) -> (usize, usize),
+) {
     let dim = call.kv.head_dim;
     let (steps, groups) = (dim / STEP, dim / EDGE);
     let cols = call.cols;
@@ -231,7 +237,8 @@ fn gather<T: KvNumber>(work: &mut Work, call: &Call<T>, queries: usize, place: i
         let ranges = softmax.window_starts.iter_mut().zip(&mut softmax.contexts);
         for (i, (window_start, context)) in within.clone().zip(ranges) {
             let position = call.batch.positions[place(i).0] as usize;
-            (*window_start, *context) = (call.spec.window_start(position) as f32, (position + 1) as f32);
+            *window_start = call.spec.window_start(position) as f32;
+            *context = call.window_end(row, position) as f32;
         }
         for i in within.clone() {
             (softmax.greatest[i % EDGE], softmax.total[i % EDGE]) = call.beginning(place(i).1);

@@ -95,6 +95,14 @@ struct Call<'a, T> {
     tile_queries: usize,
 }
 
+impl<T> Call<'_, T> {
+    /// One past the last position that a token of `row` attends to.
+    #[inline(always)]
+    fn window_end(&self, row: usize, position: usize) -> usize {
+        self.spec.window_end(position, self.batch.context_lens[row] as usize)
+    }
+}
+
 impl<'a, T: KvNumber> Call<'a, T> {
     fn new(
         Scoring { spec, sinks }: Scoring<'a, Box<[f32]>>,
@@ -135,8 +143,11 @@ impl<'a, T: KvNumber> Call<'a, T> {
     /// Tiles of all rows and heads, and how many of them a thread takes at a time.
     fn sharing(&self) -> (usize, usize) {
         let tiles: usize = (0..self.batch.rows()).map(|row| self.tiles(row)).sum::<usize>() * self.kv.kv_heads;
-        let attended = |&p: &u32| p as usize + 1 - self.spec.window_start(p as usize);
-        let keys: usize = self.batch.positions.iter().map(attended).sum();
+        let attended = |row: usize| {
+            let positions = self.batch.positions[self.batch.row(row)].iter().map(|&p| p as usize);
+            positions.map(move |p| self.window_end(row, p) - self.spec.window_start(p)).sum::<usize>()
+        };
+        let keys: usize = (0..self.batch.rows()).map(attended).sum();
         let is_worth_sharing = keys * self.spec.heads * self.kv.head_dim >= WORTH_SHARING;
         (tiles, if is_worth_sharing { 1 } else { tiles })
     }

@@ -11,7 +11,7 @@ pub struct Query {
     pub out: *mut f32,
     /// First position that it attends to.
     pub window_start: usize,
-    /// Positions up to its own, that one included: it attends to none beyond them.
+    /// One past the last position that it attends to.
     pub context: usize,
     /// Greatest score so far.
     pub greatest: f32,

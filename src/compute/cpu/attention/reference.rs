@@ -49,7 +49,8 @@ fn attend<T: KvNumber>(
     for row in 0..batch.rows() {
         for token in batch.row(row) {
             let position = batch.positions[token] as usize;
-            let slots: Vec<usize> = (spec.window_start(position)..=position)
+            let slots: Vec<usize> = (spec.window_start(position)
+                ..spec.window_end(position, batch.context_lens[row] as usize))
                 .map(|j| {
                     batch.block_table_of(table, row)[j / kv.block_size] as usize * kv.block_size + j % kv.block_size
                 })

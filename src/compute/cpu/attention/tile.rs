@@ -129,7 +129,7 @@ fn gather<'a, T: KvNumber>(
             query: call.qkv[token * cols + head * dim..][..dim].as_ptr(),
             out: out.as_mut_ptr(),
             window_start: call.spec.window_start(position),
-            context: position + 1,
+            context: call.window_end(row, position),
             greatest,
             total,
             ..Query::NONE

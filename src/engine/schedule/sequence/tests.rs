@@ -19,8 +19,15 @@ pub fn sequence(id: u64, prompt: &[TokenId], limit: usize, params: SamplingParam
 pub fn sequence_of(id: u64, parts: Vec<PromptPart>, limit: usize, params: SamplingParams) -> Sequence {
     let (prompt, embeddings) = joined(parts);
     let (key, pinning) = (SequenceKey::new(params.priority, id), params.pinning);
-    let options = CheckedParams { params, ending_tokens: vec![0], stop_strings: None, biases: Vec::new() };
+    let options = CheckedParams {
+        params,
+        ending_tokens: vec![0],
+        stop_strings: None,
+        biases: Vec::new(),
+        result: Default::default(),
+    };
     let request = Request {
+        second_text: usize::MAX,
         adjustments: Adjustments::new(&options.params, &[], &prompt),
         dry: History::new(&options.params, &prompt, None),
         prompt,

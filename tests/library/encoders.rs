@@ -1,0 +1,375 @@
+//! Encoders give the states and scores of transformers, the same for a text alone and among others, and refuse what they cannot do.
+//!
+//! `tests/golden/make_encoders.py` made the folders and says what is in them.
+
+use crate::driver;
+use crate::reference;
+use crate::scratch_folder;
+
+use base::TokenId;
+use base::error::{Error, Result};
+use driver::{dtype_of, golden};
+use engine::options::EngineOptions;
+use engine::output::{Finish, Output};
+use engine::sampling_params::{Pooling, SamplingParams};
+use engine::{Engine, Prompt};
+use formats::DType;
+use reference::distance;
+use runner::Device;
+use safetensors::SafeTensors;
+use scratch_folder::Folder;
+use serde_json::json;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::{fs, iter};
+
+const CASES: &[&str] = &[
+    "bert-bf16-tanh",
+    "bert-f32",
+    "bert-f32-classifier",
+    "gemma3_text-bf16",
+    "gemma3_text-f32",
+    "modernbert-bf16-biased",
+    "modernbert-f32",
+    "modernbert-f32-classifier",
+    "nomic_bert-bf16",
+    "nomic_bert-f32",
+    "roberta-f32",
+    "xlm_roberta-f32-reranker",
+];
+
+/// A text, and what transformers makes of it.
+struct Text {
+    tokens: Vec<TokenId>,
+    is_pair: bool,
+    /// `[tokens, hidden]`
+    states: Vec<f32>,
+    /// `[labels]`, or empty
+    scores: Vec<f32>,
+}
+
+fn texts(name: &str) -> Vec<Text> {
+    let bytes = fs::read(folder(name).join("reference.safetensors")).unwrap();
+    let file = SafeTensors::deserialize(&bytes).unwrap();
+    let words = |name: String| -> Vec<[u8; 4]> {
+        file.tensor(&name).map_or(Vec::new(), |tensor| tensor.data().as_chunks().0.to_vec())
+    };
+    let numbers = |name: String| -> Vec<f32> { words(name).into_iter().map(f32::from_le_bytes).collect() };
+    (0..4)
+        .map(|index| Text {
+            tokens: words(format!("tokens.{index}")).into_iter().map(TokenId::from_le_bytes).collect(),
+            is_pair: words(format!("types.{index}")).into_iter().any(|kind| u32::from_le_bytes(kind) > 0),
+            states: numbers(format!("states.{index}")),
+            scores: numbers(format!("scores.{index}")),
+        })
+        .collect()
+}
+
+fn folder(name: &str) -> std::path::PathBuf {
+    golden("encoders").join(name)
+}
+
+fn options(path: &Path) -> EngineOptions {
+    let mut options = EngineOptions::new(path);
+    options.device = Device::Cpu;
+    options.num_threads = Some(2);
+    options.kv_block_size = Some(4);
+    options.max_num_seqs = Some(4);
+    options
+}
+
+fn opened(options: &EngineOptions) -> Engine {
+    Engine::open(options, &mut |_| ControlFlow::Continue(())).unwrap()
+}
+
+fn pooled(pooling: Pooling) -> SamplingParams {
+    SamplingParams { pooling, ..SamplingParams::default() }
+}
+
+fn run(engine: &mut Engine, texts: &[&[TokenId]], params: &SamplingParams) -> Vec<Output> {
+    let prompts: Vec<Prompt> = texts.iter().map(|tokens| Prompt::Tokens(tokens)).collect();
+    let params: Vec<_> = iter::repeat_n(params.clone(), texts.len()).collect();
+    engine.generate(&prompts, &params, &mut |_| ControlFlow::Continue(())).unwrap()
+}
+
+fn limit(name: &str) -> f32 {
+    if dtype_of(name) == DType::F32 { 1e-5 } else { 2e-2 }
+}
+
+fn refusal(engine: &Engine, prompt: Prompt, params: SamplingParams) -> String {
+    engine.handle().add_request(prompt, params).unwrap_err().to_string()
+}
+
+#[test]
+fn every_folder_is_a_case() {
+    let entries = fs::read_dir(golden("encoders")).unwrap();
+    let mut found: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    found.sort();
+    assert_eq!(found, CASES);
+}
+
+#[test]
+fn states_are_those_of_transformers() {
+    for name in CASES.iter().filter(|name| !name.contains("classifier") && !name.contains("reranker")) {
+        let mut engine = opened(&options(&folder(name)));
+        for (index, text) in texts(name).iter().enumerate().filter(|(_, text)| !text.is_pair) {
+            let hidden = text.states.len() / text.tokens.len();
+            let rows: Vec<&[f32]> = text.states.chunks_exact(hidden).collect();
+            let mean: Vec<f32> =
+                (0..hidden).map(|i| rows.iter().map(|row| row[i]).sum::<f32>() / rows.len() as f32).collect();
+            let kinds = [(Pooling::First, rows[0]), (Pooling::Last, rows[rows.len() - 1]), (Pooling::Mean, &mean[..])];
+            for (pooling, wanted) in kinds {
+                let output = run(&mut engine, &[&text.tokens], &pooled(pooling)).remove(0);
+                let apart = distance(&output.embedding, wanted);
+                println!("{name}, text {index}, {pooling:?}: {apart:.2e} apart");
+                assert!(apart <= limit(name), "{name}, text {index}, {pooling:?}: {apart} apart");
+                assert!(matches!(output.finish, Some(Finish::Stop)) && output.scores.is_empty());
+            }
+        }
+    }
+}
+
+/// One text at a time, all in one pass, several passes of some each, and one thread.
+#[test]
+fn a_text_has_the_same_bits_alone_and_among_others() {
+    for name in CASES {
+        let texts = texts(name);
+        let tokens: Vec<&[TokenId]> = texts.iter().map(|text| &text.tokens[..]).collect();
+        let is_classifier = !texts[0].scores.is_empty();
+        let params = pooled(if is_classifier { Pooling::Auto } else { Pooling::Mean });
+        let bits = |output: &Output| -> Vec<u32> {
+            output.embedding.iter().chain(&output.scores).map(|v| v.to_bits()).collect()
+        };
+        let mut engine = opened(&options(&folder(name)));
+        let alone: Vec<_> = tokens.iter().map(|tokens| bits(&run(&mut engine, &[tokens], &params)[0])).collect();
+        for (threads, batched, rows, block) in [(2, 512, 4, 4), (1, 512, 4, 16), (2, 41, 2, 4), (1, 64, 3, 8)] {
+            let mut options = options(&folder(name));
+            options.num_threads = Some(threads);
+            options.max_batched_tokens = Some(batched);
+            options.max_num_seqs = Some(rows);
+            options.kv_block_size = Some(block);
+            let mut engine = opened(&options);
+            let many: Vec<&[TokenId]> = tokens.iter().cycle().take(11).copied().collect();
+            let together = run(&mut engine, &many, &params);
+            for (index, output) in together.iter().enumerate() {
+                assert!(!bits(output).is_empty(), "{name}, text {index}");
+                assert_eq!(bits(output), alone[index % 4], "{name}, text {index}, {batched} tokens in a pass");
+            }
+            let stats = engine.handle().stats();
+            assert_eq!((stats.kv_blocks_used, stats.preemptions, stats.cached_tokens), (0, 0, 0), "{name}");
+        }
+    }
+}
+
+/// The logits of classifiers, before they become scores: with the curve that changes nothing.
+#[test]
+fn logits_are_those_of_transformers() {
+    for name in CASES.iter().filter(|name| name.contains("classifier") || name.contains("reranker")) {
+        let copy = Folder::copy(&format!("encoders/{name}"), "logits");
+        copy.edit_json("config.json", |config| {
+            config["sentence_transformers"] = json!({"activation_fn": "torch.nn.modules.linear.Identity"});
+        });
+        let mut engine = opened(&options(&copy.path));
+        for (index, text) in texts(name).iter().enumerate().filter(|(_, text)| !text.is_pair) {
+            let output = run(&mut engine, &[&text.tokens], &pooled(Pooling::Auto)).remove(0);
+            let apart = distance(&output.scores, &text.scores);
+            println!("{name}, text {index}: {apart:.2e} apart");
+            assert!(apart <= limit(name), "{name}, text {index}: {:?} and {:?}", output.scores, text.scores);
+            assert!(output.embedding.is_empty());
+        }
+    }
+}
+
+#[test]
+fn scores_are_probabilities() {
+    let sums = |name: &str| -> Vec<f32> {
+        let mut engine = opened(&options(&folder(name)));
+        let score = |text: Text| run(&mut engine, &[&text.tokens], &pooled(Pooling::Auto)).remove(0).scores;
+        texts(name).into_iter().map(score).map(|scores| scores.iter().sum()).collect()
+    };
+    assert!(sums("bert-f32-classifier").iter().all(|sum| (sum - 1.0).abs() < 1e-5));
+    assert!(sums("xlm_roberta-f32-reranker").iter().all(|sum| *sum > 0.0 && *sum < 1.0));
+    let text = &texts("xlm_roberta-f32-reranker")[0];
+    let mut engine = opened(&options(&folder("xlm_roberta-f32-reranker")));
+    let score = run(&mut engine, &[&text.tokens], &pooled(Pooling::Auto))[0].scores[0];
+    assert!((score - 1.0 / (1.0 + (-text.scores[0]).exp())).abs() < 1e-5);
+}
+
+/// What a folder of sentence-transformers says.
+#[test]
+fn modules_say_how_a_text_is_pooled() {
+    let name = "bert-f32";
+    let copy = Folder::copy(&format!("encoders/{name}"), "modules");
+    let module = |path: &str, kind: &str| json!({"path": path, "type": format!("sentence_transformers.models.{kind}")});
+    let write = |file: &str, value: serde_json::Value| {
+        let path = copy.path.join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, value.to_string()).unwrap();
+    };
+    let texts = texts(name);
+    let text = &texts[0].tokens;
+    let auto = pooled(Pooling::Auto);
+    let refused = |copy: &Folder| Engine::open(&options(&copy.path), &mut |_| ControlFlow::Continue(())).err();
+    assert!(
+        refusal(&opened(&options(&copy.path)), Prompt::Tokens(text), auto.clone())
+            .contains("the model does not say how its states are pooled")
+    );
+    write("modules.json", json!([module("", "Transformer"), module("1_Pooling", "Pooling")]));
+    assert!(refused(&copy).unwrap().to_string().contains("1_Pooling"), "the folder of the module is missing");
+    write("1_Pooling/config.json", json!({"word_embedding_dimension": 64, "pooling_mode_mean_tokens": true}));
+    let raw = run(&mut opened(&options(&copy.path)), &[text], &auto).remove(0).embedding;
+    let mean = run(&mut opened(&options(&folder(name))), &[text], &pooled(Pooling::Mean)).remove(0).embedding;
+    assert_eq!(raw, mean);
+
+    write(
+        "modules.json",
+        json!([module("", "Transformer"), module("1_Pooling", "Pooling"), module("2_Normalize", "Normalize")]),
+    );
+    let mut engine = opened(&options(&copy.path));
+    let length = |v: &[f32]| v.iter().map(|v| v * v).sum::<f32>().sqrt();
+    let normalized = run(&mut engine, &[text], &auto).remove(0).embedding;
+    assert!((length(&normalized) - 1.0).abs() < 1e-6);
+    let small = SamplingParams { embedding_dimensions: Some(16), ..auto.clone() };
+    let small = run(&mut engine, &[text], &small).remove(0).embedding;
+    assert!(small.len() == 16 && (length(&small) - 1.0).abs() < 1e-6);
+    let scaled: Vec<f32> = normalized[..16].iter().map(|v| v / length(&normalized[..16])).collect();
+    assert!(distance(&small, &scaled) < 1e-6);
+    for dimensions in [0, 65] {
+        let params = SamplingParams { embedding_dimensions: Some(dimensions), ..auto.clone() };
+        let said = refusal(&engine, Prompt::Tokens(text), params);
+        assert_eq!(
+            said,
+            format!(
+                "embedding_dimensions is {dimensions}, and the embeddings of the model have 64 numbers, but must be from 1 to the numbers of an embedding, or 0 for all"
+            )
+        );
+    }
+
+    // A linear layer behind the pooling: the first 24 numbers, in turn.
+    let mut weight = vec![0.0f32; 24 * 64];
+    (0..24).for_each(|i| weight[i * 64 + 23 - i] = 2.0);
+    let bytes: Vec<u8> = weight.iter().flat_map(|v| v.to_le_bytes()).collect();
+    let view = safetensors::tensor::TensorView::new(safetensors::Dtype::F32, vec![24, 64], &bytes).unwrap();
+    fs::create_dir_all(copy.path.join("2_Dense")).unwrap();
+    safetensors::serialize_to_file([("linear.weight", view)], None, &copy.path.join("2_Dense/model.safetensors"))
+        .unwrap();
+    write(
+        "2_Dense/config.json",
+        json!({"in_features": 64, "out_features": 24, "bias": false, "activation_function": "torch.nn.modules.linear.Identity"}),
+    );
+    write(
+        "modules.json",
+        json!([module("", "Transformer"), module("1_Pooling", "Pooling"), module("2_Dense", "Dense")]),
+    );
+    let dense = run(&mut opened(&options(&copy.path)), &[text], &auto).remove(0).embedding;
+    let wanted: Vec<f32> = raw[..24].iter().rev().map(|v| 2.0 * v).collect();
+    assert!(dense.len() == 24 && distance(&dense, &wanted) < 1e-6);
+
+    write("1_Pooling/config.json", json!({"pooling_mode_max_tokens": true}));
+    assert!(refused(&copy).unwrap().to_string().contains("pooling_mode_max_tokens"));
+    write("1_Pooling/config.json", json!({"pooling_mode_lasttoken": true}));
+    write("modules.json", json!([module("", "Transformer"), module("1_Pooling", "WordWeights")]));
+    assert!(refused(&copy).unwrap().to_string().contains("WordWeights"));
+    write("modules.json", json!([module("../elsewhere", "Pooling")]));
+    assert!(refused(&copy).unwrap().to_string().contains("../elsewhere"));
+}
+
+#[test]
+fn what_an_encoder_cannot_do_is_refused() {
+    let engine = opened(&options(&folder("bert-f32")));
+    let token = [5];
+    let generated = refusal(&engine, Prompt::Tokens(&token), SamplingParams::default());
+    assert!(generated.contains("the model has no head and generates nothing"), "{generated}");
+    let mean = pooled(Pooling::Mean);
+    assert_eq!(
+        refusal(&engine, Prompt::Tokens(&[]), mean.clone()),
+        "the prompt has no tokens, but at least one is needed"
+    );
+    let long = [5; 65];
+    assert_eq!(
+        refusal(&engine, Prompt::Tokens(&long), mean.clone()),
+        "the text has 65 tokens, but max_model_len is 64, and the model computes a text whole"
+    );
+    assert!(refusal(&engine, Prompt::Pair("a", "b"), mean.clone()).contains("no scores of pairs of texts"));
+    let mut short = options(&folder("bert-f32"));
+    short.max_batched_tokens = Some(50);
+    assert_eq!(
+        refusal(&opened(&short), Prompt::Tokens(&long[..51]), mean.clone()),
+        "the text has 51 tokens, but max_batched_tokens is 50, and the model computes a text whole"
+    );
+    // All 64 positions are there, and those of RoBERTa but for the two that pad.
+    let mut whole = opened(&options(&folder("bert-f32")));
+    assert_eq!(run(&mut whole, &[&long[..64]], &mean)[0].embedding.len(), 64);
+    let roberta = opened(&options(&folder("roberta-f32")));
+    assert!(refusal(&roberta, Prompt::Tokens(&long[..63]), mean.clone()).contains("max_model_len is 62"));
+    let classifier = opened(&options(&folder("bert-f32-classifier")));
+    assert!(refusal(&classifier, Prompt::Tokens(&token), mean).contains("the model is a classifier"));
+    let decoder = opened(&options(&golden("qwen3-f32-embedding")));
+    assert!(
+        refusal(&decoder, Prompt::Tokens(&token), pooled(Pooling::First)).contains("pooling of the first token needs")
+    );
+    let mut ranks = options(&folder("bert-f32"));
+    ranks.tensor_parallel_size = 2;
+    let refused: Result<Engine> = Engine::open(&ranks, &mut |_| ControlFlow::Continue(()));
+    assert!(matches!(refused.err(), Some(Error::Option { field: "tensor_parallel_size", .. })));
+}
+
+/// A tokenizer in which token 50 is spelled w50, and that joins texts as BERT does.
+fn tokenizer([begin, middle, end]: [TokenId; 3]) -> serde_json::Value {
+    let vocab: serde_json::Map<String, serde_json::Value> = (0..110).map(|id| (format!("w{id}"), json!(id))).collect();
+    let special = |id: TokenId, kind: u32| json!({"SpecialToken": {"id": format!("s{id}"), "type_id": kind}});
+    let text = |name: &str, kind: u32| json!({"Sequence": {"id": name, "type_id": kind}});
+    let ids = |id: TokenId| json!({"id": format!("s{id}"), "ids": [id], "tokens": [format!("w{id}")]});
+    let specials: serde_json::Map<_, _> =
+        [begin, middle, end].map(|id| (format!("s{id}"), ids(id))).into_iter().collect();
+    json!({
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": [],
+        "normalizer": {"type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": true, "strip_accents": null, "lowercase": true},
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": [special(begin, 0), text("A", 0), special(end, 0)],
+            "pair": [special(begin, 0), text("A", 0), special(middle, 0), text("B", 1), special(end, 1)],
+            "special_tokens": specials,
+        },
+        "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": true},
+        "model": {
+            "type": "WordPiece", "unk_token": "w0", "continuing_subword_prefix": "##", "max_input_chars_per_word": 100,
+            "vocab": vocab,
+        },
+    })
+}
+
+/// The pair of the reference, as its texts are spelled.
+#[test]
+fn a_pair_of_texts_has_the_score_of_transformers() {
+    let name = "bert-f32-classifier";
+    let copy = Folder::copy(&format!("encoders/{name}"), "pair");
+    copy.edit_json("config.json", |config| {
+        config["sentence_transformers"] = json!({"activation_fn": "torch.nn.modules.linear.Identity"});
+    });
+    let texts = texts(name);
+    let pair = texts.iter().find(|text| text.is_pair).unwrap();
+    let tokens = &pair.tokens;
+    let spelled = |tokens: &[TokenId]| tokens.iter().map(|token| format!("W{token}")).collect::<Vec<_>>().join(" ");
+    let json = tokenizer([tokens[0], tokens[8], tokens[22]]);
+    fs::write(copy.file("tokenizer.json"), json.to_string()).unwrap();
+    let mut engine = opened(&options(&copy.path));
+    let (first, second) = (spelled(&tokens[1..8]), spelled(&tokens[9..22]));
+    let prompts = [Prompt::Pair(&first, &second), Prompt::Text(&first), Prompt::Tokens(tokens)];
+    let params = vec![pooled(Pooling::Auto); 3];
+    let outputs = engine.generate(&prompts, &params, &mut |_| ControlFlow::Continue(())).unwrap();
+    assert_eq!(outputs[0].prompt_tokens, 23);
+    let apart = distance(&outputs[0].scores, &pair.scores);
+    assert!(apart < 1e-5, "{:?} and {:?}", outputs[0].scores, pair.scores);
+    assert_eq!(outputs[1].prompt_tokens, 9, "the tokens that begin and end a text are added");
+    assert!(distance(&outputs[2].scores, &pair.scores) > 1e-2, "without types it is another text");
+    // A text of nothing has the tokens around it.
+    let empty = engine.generate(&[Prompt::Text("")], &params[..1], &mut |_| ControlFlow::Continue(())).unwrap();
+    assert_eq!(empty[0].prompt_tokens, 2);
+    let long = "w5 ".repeat(70);
+    let said = refusal(&engine, Prompt::Text(&long), params[0].clone());
+    assert_eq!(said, "the text has 72 tokens, but max_model_len is 64, and the model computes a text whole");
+    let said = refusal(&engine, Prompt::Pair(&long[..120], &long), params[0].clone());
+    assert!(said.contains("the model computes a text whole"), "{said}");
+}
