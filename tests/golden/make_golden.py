@@ -954,9 +954,9 @@ FAMILIES |= {
         ),
         dict(seed=5105),
     ),
-    "qwen3_vl_moe-bf16-rows": (
+    "qwen3_vl_moe-f32-rows": (
         "qwen3_vl_moe",
-        "bfloat16",
+        "float32",
         dict(
             text_config=dict(
                 SMALL, head_dim=32, moe_intermediate_size=40, num_experts=6, num_experts_per_tok=3,
@@ -964,7 +964,7 @@ FAMILIES |= {
             ),
             vision_config=dict(QWEN_VISION, deepstack_visual_indexes=[0], num_position_embeddings=16), tie_word_embeddings=False,
         ),
-        dict(seed=5106),
+        dict(seed=5106, stacked=True),
     ),
     # A mixture beside the MLP, whose router reads the stream.
     "gemma4-f32-experts": (
