@@ -360,7 +360,9 @@ typedef struct nvllm_engine_config {
   int32_t device;
   // Index of the GPU among those that the driver reports. 0 on the CPU. Default 0.
   int32_t device_index;
-  // NVLLM_DTYPE_*: data type of the weights, and of the KV cache unless kv_cache_dtype says otherwise. Default NVLLM_DTYPE_AUTO.
+  // NVLLM_DTYPE_*: data type of the weights, and of the KV cache unless kv_cache_dtype says otherwise. Default NVLLM_DTYPE_AUTO. Quantized weights stay
+  // quantized. On a CPU, NVLLM_DTYPE_F32 computes with their exact values and activations in f32; with any other type, activations are
+  // rounded where the processor multiplies integers or bf16 faster: see docs/performance.md.
   int32_t dtype;
   // Number of CPU threads that compute, the calling thread included. Default 0: one per core.
   uint32_t num_threads;

@@ -25,7 +25,9 @@ type Config struct {
 	// Index of the GPU among those that the driver reports. 0 on the CPU. Default 0.
 	DeviceIndex int
 
-	// Data type of the weights, and of the KV cache unless KVCacheDType says otherwise. Default DTypeAuto.
+	// Data type of the weights, and of the KV cache unless KVCacheDType says otherwise. Default DTypeAuto. Quantized
+	// weights stay quantized. On a CPU, DTypeF32 computes with their exact values and activations in f32; with any other
+	// type, activations are rounded where the processor multiplies integers or bf16 faster: see docs/performance.md.
 	DType DType
 
 	// Number of CPU threads that compute, the calling thread included. Default 0: one per core.

@@ -84,7 +84,9 @@ struct engine_options {
   /// Index of the GPU among those that the driver reports. 0 on the CPU. Default 0.
   std::optional<int32_t> device_index = {};
   /// NVLLM_DTYPE_*: data type of the weights, and of the KV cache unless kv_cache_dtype says otherwise. Default
-  /// NVLLM_DTYPE_AUTO.
+  /// NVLLM_DTYPE_AUTO. Quantized weights stay quantized. On a CPU, NVLLM_DTYPE_F32 computes with their exact values and
+  /// activations in f32; with any other type, activations are rounded where the processor multiplies integers or bf16
+  /// faster: see docs/performance.md.
   std::optional<nvllm::dtype> dtype = {};
   /// Number of CPU threads that compute, the calling thread included. Default 0: one per core.
   std::optional<uint32_t> num_threads = {};

@@ -854,7 +854,9 @@ namespace Nanovllm
         /// <summary>Index of the GPU among those that the driver reports. 0 on the CPU. Default 0.</summary>
         public int? DeviceIndex { get; set; }
         /// <summary>Data type of the weights, and of the KV cache unless KvCacheDtype says otherwise. Default
-        /// DType.Auto.</summary>
+        /// DType.Auto. Quantized weights stay quantized. On a CPU, DType.F32 computes with their exact values and
+        /// activations in f32; with any other type, activations are rounded where the processor multiplies integers or
+        /// bf16 faster: see docs/performance.md.</summary>
         public DType? Dtype { get; set; }
         /// <summary>Number of CPU threads that compute, the calling thread included. Default 0: one per core.</summary>
         public uint? NumThreads { get; set; }
