@@ -110,6 +110,7 @@ fn worlds() -> impl Strategy<Value = World> {
                         block_size,
                         extra_samples,
                         window_tables: windowed.map_or(0, |(tables, _)| tables),
+                        whole_rows: false,
                     },
                     blocks: blocks * windowed.map_or(1, |(tables, _)| 1 + tables),
                     vocab: VOCAB,

@@ -149,7 +149,7 @@ impl Naive<'_> {
                 }
             }
         }
-        let x = self.norm(Some(spec.final_norm), names.final_norm, &x);
+        let x = self.norm(spec.final_norm, names.final_norm, &x);
         let logits = self.product(names.head, spec.vocab, &x);
         let scaled = logits.into_iter().map(|v| v * f64::from(spec.head.scale));
         let capped = scaled.map(|v| spec.head.softcap.map_or(v, |cap| f64::from(cap) * (v / f64::from(cap)).tanh()));
@@ -162,7 +162,7 @@ type Change = fn(&mut DecoderSpec);
 /// Sets the norms of all layers.
 fn around(spec: &mut DecoderSpec, mixer: [Option<Norm>; 2], feed_forward: [Option<Norm>; 2]) {
     for layer in &mut spec.layers {
-        let norms = |[before, after]: [Option<Norm>; 2]| Norms { before, after };
+        let norms = |[before, after]: [Option<Norm>; 2]| Norms { before, after, ..Norms::NONE };
         (layer.sublayers[0].norms, layer.sublayers[1].norms) = (norms(mixer), norms(feed_forward));
     }
 }
@@ -204,11 +204,11 @@ const CASES: &[(&str, &Names, Change)] = &[
     ("capped logits", &LLAMA, |spec| spec.head.softcap = Some(0.3)),
     ("scaled and capped logits", &LLAMA, |spec| (spec.head.scale, spec.head.softcap) = (4.0, Some(1.5))),
     ("weights stored less one", &LLAMA, |spec| {
-        spec.final_norm = PLUS_ONE;
+        spec.final_norm = Some(PLUS_ONE);
         around(spec, [Some(PLUS_ONE), None], [Some(PLUS_ONE), None]);
     }),
     ("layer norms", &LLAMA, |spec| {
-        spec.final_norm = LAYER;
+        spec.final_norm = Some(LAYER);
         around(spec, [Some(LAYER), None], [Some(LAYER), None]);
     }),
     ("four norms", &FOUR, |spec| around(spec, [Some(RMS), Some(RMS)], [Some(PLUS_ONE), Some(PLUS_ONE)])),

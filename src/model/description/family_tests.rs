@@ -120,7 +120,7 @@ fn gemma_scales_by_one_more_than_its_norms_say() {
     for (name, window) in [("gemma-2-2b", 4096), ("gemma-3-1b", 512), ("gemma-3-4b", 1024)] {
         let spec = described(&changed(name, json!({})));
         for norms in [spec.layers[0].sublayers[0].norms, spec.layers[3].sublayers[1].norms] {
-            for norm in [norms.before, norms.after, Some(spec.final_norm)] {
+            for norm in [norms.before, norms.after, spec.final_norm] {
                 let norm = norm.unwrap_or_else(|| panic!("{name}: a norm is missing"));
                 assert_eq!((norm.kind, norm.weight), (NormKind::Rms, NormWeight::PlusOne), "{name}");
             }
@@ -156,7 +156,7 @@ fn olmo_normalizes_what_a_part_adds() {
         let spec = described(&changed(name, json!({})));
         for layer in &spec.layers {
             for norms in layer.sublayers.iter().map(|sublayer| sublayer.norms) {
-                assert_eq!((norms.before, norms.after), (None, Some(spec.final_norm)), "{name}");
+                assert_eq!((norms.before, norms.after), (None, spec.final_norm), "{name}");
             }
         }
         let is_whole = matches!(attention(&spec.layers[0]).qk_norm, QkNorm::Whole(_));
@@ -195,7 +195,7 @@ fn glm_4_and_cohere_rotate_neighbours() {
     assert_eq!((glm.ropes[0].rotary(128), glm.ropes[0].pairing), (64, Pairing::Neighbours));
     assert_eq!((attention(&glm.layers[0]).qkv_bias, attention(&glm.layers[0]).output_bias), (Bias::Added, Bias::None));
     let cohere = described(&changed("c4ai-command-r7b", json!({})));
-    assert_eq!((cohere.layers[0].sublayers.len(), cohere.final_norm.kind), (1, NormKind::Layer));
+    assert_eq!((cohere.layers[0].sublayers.len(), cohere.final_norm.unwrap().kind), (1, NormKind::Layer));
     assert_eq!((cohere.head.scale, cohere.ropes[0].pairing), (0.25, Pairing::Neighbours));
     assert_eq!(windows(&cohere)[2..4], [(Some(4096), Some(0)), (None, None)]);
 }
@@ -207,7 +207,7 @@ fn muse_glimmer_has_norms_without_weights_and_gates() {
         let norm = |norm: Norm| (norm.kind, norm.eps, norm.weight);
         let of_embeddings = spec.embedding_norm.map(norm);
         assert_eq!(of_embeddings, Some((NormKind::Rms, 1e-5, NormWeight::Ones)), "{name}");
-        assert_eq!(norm(spec.final_norm), (NormKind::Rms, 1e-5, NormWeight::Plain), "{name}");
+        assert_eq!(norm(spec.final_norm.unwrap()), (NormKind::Rms, 1e-5, NormWeight::Plain), "{name}");
         for layer in &spec.layers {
             for norms in layer.sublayers.iter().map(|sublayer| sublayer.norms) {
                 let [before, after] = [norms.before, norms.after].map(|of_part| norm(of_part.unwrap()));

@@ -6,7 +6,7 @@ use crate::spec::{
     Activation, Bias, FeedForward, GroupNorm, HeadWeights, LayerSpec, Mixer, MlpForm, NormWeight, OutputGate, Part,
     Recurrent, ScanScales,
 };
-use compute::{DeltaHeads, GateOrder, ScanHeads, ValueOrder};
+use compute::{Curve, DeltaHeads, GateOrder, ScanHeads, ValueOrder};
 use serde_json::json;
 
 #[test]
@@ -112,7 +112,7 @@ fn nemotron_h_has_one_part_per_layer() {
             '*'
         }
         [Part::FeedForward(FeedForward::Dense(mlp))] => {
-            assert_eq!((mlp.width, mlp.form), (12288, MlpForm::ReluSquared));
+            assert_eq!((mlp.width, mlp.form), (12288, MlpForm::Ungated(Curve::ReluSquared)));
             '-'
         }
         other => panic!("{other:?}"),

@@ -38,7 +38,7 @@ fn the_config_of_a_real_model_is_read() {
     assert_eq!((attention.scores.heads, attention.kv_heads, attention.head_dim), (16, 8, 128));
     assert_eq!(
         (attention.qk_norm, attention.qkv_bias),
-        (QkNorm::PerHead { norm: spec.final_norm, order: NormOrder::BeforeRope }, Bias::None)
+        (QkNorm::PerHead { norm: spec.final_norm.unwrap(), order: NormOrder::BeforeRope }, Bias::None)
     );
 }
 
@@ -50,7 +50,7 @@ fn what_is_absent_or_null_has_the_default_of_its_family() {
             "hidden_act": gone, "bos_token_id": gone, "eos_token_id": gone, "rope_theta": gone
         }));
         let Description { spec, bos_token, eos_tokens, .. } = config.unwrap();
-        assert_eq!((spec.layers[0].attention().unwrap().kv_heads, spec.final_norm.eps), (16, 1e-6));
+        assert_eq!((spec.layers[0].attention().unwrap().kv_heads, spec.final_norm.unwrap().eps), (16, 1e-6));
         assert_eq!((spec.head.weights, spec.ropes[0].theta), (HeadWeights::Own, 10_000.0));
         assert_eq!((bos_token, eos_tokens.len()), (None, 0));
         assert_eq!(spec.layers[0].attention().unwrap().head_dim, 128, "Qwen3 has its own default");
