@@ -72,7 +72,7 @@ fn numbers_of_ranks((heads, kv_heads): (usize, usize)) -> Vec<usize> {
 fn any_number_of_ranks_gives_the_bits_of_one() {
     let isa = Isa::detect().unwrap();
     for name in models() {
-        let config = EngineOptions { kv_cache_bytes: Some(16 << 20), ..config_of(&name) };
+        let config = EngineOptions { kv_cache_bytes: Some(32 << 20), ..config_of(&name) };
         let (mut alone, info) = open(&golden(&name), &config, isa).unwrap();
         let wanted = greedy(&mut alone, &info.limits, &prompt(40), TOKENS);
         for ranks in numbers_of_ranks(heads(&golden(&name))) {
@@ -90,7 +90,7 @@ fn any_number_of_ranks_gives_the_bits_of_one() {
 fn sums_that_are_divided_give_nearly_the_same() {
     let isa = Isa::detect().unwrap();
     for name in models() {
-        let config = EngineOptions { kv_cache_bytes: Some(16 << 20), ..config_of(&name) };
+        let config = EngineOptions { kv_cache_bytes: Some(32 << 20), ..config_of(&name) };
         let (mut alone, info) = open(&golden(&name), &config, isa).unwrap();
         let (_, wanted) = greedy(&mut alone, &info.limits, &prompt(40), 1);
         for ranks in numbers_of_ranks(heads(&golden(&name))) {
