@@ -64,7 +64,7 @@ pub fn reads(coding: Coding, cols: usize) -> bool {
 #[cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), allow(unused_variables))]
 pub fn choose(isa: Isa, coding: Coding, order: Order) -> Decoder {
     #[cfg(target_arch = "x86_64")]
-    if let Coding::Scaled(Scaled { codes, .. }) = coding {
+    if let Coding::Scaled(Scaled { codes: codes @ (Codes::I8 | Codes::E4m3 | Codes::E2m1), .. }) = coding {
         match (isa, order) {
             (Isa::Avx512Bf16 | Isa::Amx, Order::Bf16) => return avx512::to_bf16(codes),
             (Isa::Avx512, _) => return avx512::to_f32(codes),
@@ -74,7 +74,12 @@ pub fn choose(isa: Isa, coding: Coding, order: Order) -> Decoder {
     }
     #[cfg(target_arch = "aarch64")]
     match (isa, order) {
-        _ if !matches!(coding, Coding::Scaled(_)) => (),
+        _ if !matches!(
+            coding,
+            Coding::Scaled(
+                Scaled { codes: Codes::E4m3 | Codes::E2m1, .. } | Scaled { codes: Codes::I8, zeros: true, .. }
+            )
+        ) => {}
         (Isa::Bf16, Order::Bf16) => return neon::to_bf16(coding),
         (Isa::Neon | Isa::DotProd | Isa::I8mm, _) => return neon::to_f32(coding),
         _ => (),
