@@ -413,7 +413,6 @@ fn a_config_that_contradicts_itself_or_asks_for_something_else_is_refused() {
         ("EXAONE-4.0-1.2B", "sliding_window_pattern", json!(4)),
         ("gemma-2-2b", "sliding_window_pattern", json!(3)),
         ("gemma-2-2b", "use_bidirectional_attention", json!(true)),
-        ("gemma-3-1b", "use_bidirectional_attention", json!(true)),
         ("gemma-3-1b", "attn_logit_softcapping", json!(50.0)),
         ("gemma-3-1b", "final_logit_softcapping", json!(30.0)),
         ("gemma-2-2b", "final_logit_softcapping", json!(-1.0)),

@@ -37,8 +37,8 @@ pub const XLM_ROBERTA: Family = Family {
     ..ROBERTA
 };
 
-/// Of the table of tokens as the head of a masked language model, which is not read.
-const IGNORES: &[&str] = &["tie_word_embeddings"];
+/// Of the head of a masked language model, which is not read, and of caches.
+const IGNORES: &[&str] = &["tie_word_embeddings", "output_past"];
 
 pub const NAMES: Names = Names {
     embedding: "embeddings.word_embeddings",

@@ -76,7 +76,7 @@ const NAMES: Names = Names {
 };
 
 fn spec(fields: Fields) -> Result<DecoderSpec> {
-    for name in ["prenorm", "use_rms_norm", "parallel_block"] {
+    for name in ["causal", "prenorm", "use_rms_norm", "parallel_block"] {
         fields.must_be(name, false)?;
     }
     match fields.text("activation_function")?.or(fields.text("hidden_act")?) {
