@@ -103,7 +103,7 @@ impl Standard {
     /// # Errors
     ///
     /// [`Error::ModelFile`] if heads would not share the width of the stream.
-    pub fn as_encoder(self, fields: Fields) -> Result<Standard> {
+    pub fn into_encoder(self, fields: Fields) -> Result<Standard> {
         let Standard { hidden, heads, .. } = self;
         if self.head_dim.is_none() && !hidden.is_multiple_of(heads) {
             return Err(fields.refuse(format!(

@@ -81,7 +81,7 @@ fn spec(fields: Fields, first: usize) -> Result<DecoderSpec> {
         fields.must_be(name, false)?;
     }
     absolute_positions(fields)?;
-    let standard = Standard::with_ropes(fields, Vec::new())?.as_encoder(fields)?;
+    let standard = Standard::with_ropes(fields, Vec::new())?.into_encoder(fields)?;
     let norm = layer_norm(fields, "layer_norm_eps")?;
     let attention = SelfAttention {
         qkv_bias: Bias::Added,

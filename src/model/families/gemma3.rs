@@ -35,7 +35,7 @@ fn spec(fields: Fields) -> Result<DecoderSpec> {
     let standard = Standard::with_ropes(fields, ropes_by_layer_type(fields, SLIDING_THETA)?)?.with_norms_plus_one();
     // EmbeddingGemma: half of the window lies on either side.
     let is_encoder = fields.flag("use_bidirectional_attention")? == Some(true);
-    let standard = if is_encoder { standard.as_encoder(fields)? } else { standard };
+    let standard = if is_encoder { standard.into_encoder(fields)? } else { standard };
     let width = |window: usize| if is_encoder { window / 2 + 1 } else { window };
     let bias = fields.bias("attention_bias")?;
     let scale = score_scale(fields)?;

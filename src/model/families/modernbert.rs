@@ -57,7 +57,7 @@ const INTERVAL: usize = 3;
 fn spec(fields: Fields) -> Result<DecoderSpec> {
     let base = |name, otherwise| Ok(fields.positive_or_none(name)?.unwrap_or(otherwise));
     let bases = [base("local_rope_theta", 10_000.0)?, base("global_rope_theta", 160_000.0)?];
-    let standard = Standard::with_ropes(fields, ropes_of_bases(fields, bases)?)?.as_encoder(fields)?;
+    let standard = Standard::with_ropes(fields, ropes_of_bases(fields, bases)?)?.into_encoder(fields)?;
     let kind = if fields.flag("norm_bias")? == Some(true) { NormKind::LayerBiased } else { NormKind::Layer };
     let norm = Norm { kind, eps: fields.factor("norm_eps")?, ..standard.norm };
     let bias = fields.bias("attention_bias")?;

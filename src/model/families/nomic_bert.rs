@@ -90,7 +90,7 @@ fn spec(fields: Fields) -> Result<DecoderSpec> {
         }
     }
     let rope: Rope = rope_with_defaults(fields, RopeDefaults { theta: 1000.0, ..RopeDefaults::default() })?;
-    let standard = Standard::with_ropes(fields, vec![rope])?.as_encoder(fields)?;
+    let standard = Standard::with_ropes(fields, vec![rope])?.into_encoder(fields)?;
     let norm = bert::layer_norm(fields, "layer_norm_eps")?;
     let layer = standard.layer(standard.attention(standard.shared_width()), standard.mlp(Bias::None));
     let layers = vec![layer.with_norms(SublayerNorms::of_sum(norm)); standard.layers];
