@@ -226,6 +226,8 @@ fn a_layer_of_any_family_launches_at_most_two_kernels_more_than_one_of_llama() {
             "gemma4_text-bf16-per-layer" => 3,
             // Experts as below, behind gated attention or a delta rule.
             "qwen3_5_moe-bf16-wrapped" | "qwen3_next-bf16-not-normed" => 7,
+            // An MLP and experts, with five norms and a sum that begins with zeros.
+            "gemma4_text-bf16-experts" => 9,
             // A router, its choice, a sum, and an expert that computes all tokens.
             name if ["moe", "mixtral", "olmoe", "qwen3_next", "experts"].iter().any(|part| name.contains(part)) => 5,
             _ => 0,
