@@ -11,6 +11,7 @@ mod delays;
 mod demo;
 #[path = "../driver/mod.rs"]
 mod driver;
+mod encoders;
 #[path = "../gguf_file/mod.rs"]
 mod gguf_file;
 #[path = "../inputs/mod.rs"]
