@@ -19,6 +19,11 @@ const TABLE: [u8; 16] = {
     table
 };
 
+/// Aligned as [`Factors`] are. The compiler reads these numbers in the place of those where it can, by an instruction that wants that alignment, and did not give it to
+/// an array.
+#[repr(align(64))]
+struct Line([f32; EDGE]);
+
 /// [`Block::Mxfp4`]
 pub struct Mxfp4;
 
@@ -36,7 +41,8 @@ impl Integers for Mxfp4 {
             // SAFETY: the caller says that the columns have these blocks.
             unsafe {
                 let bytes: [u8; EDGE] = gathered(&columns.codes, at);
-                U::store_floats(&mut to.scales[step], U::load_floats(&bytes.map(|byte| from_e8m0(byte) / 2.0)));
+                let scales = Line(bytes.map(|byte| from_e8m0(byte) / 2.0));
+                U::store_floats(&mut to.scales[step], U::load_floats(&scales.0));
             }
         }
     }
