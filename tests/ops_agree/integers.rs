@@ -4,7 +4,7 @@ use crate::column::Column;
 use compute::cpu::{Cpu, Isa};
 use compute::ops;
 use compute::{Device, HostMatrix, LayerInput};
-use formats::{Block, Codes, Coding, E2M1, IQ4, Scaled, ScaledRow, from_e8m0, q3_scale, scale_and_min};
+use formats::{Block, Codes, Coding, IQ4, Scaled, ScaledRow, q3_scale, scale_and_min};
 use half::{bf16, f16};
 
 /// Numbers along `k` that share a scale of `x`.
@@ -17,7 +17,7 @@ pub fn takes(isa: Isa, coding: Coding) -> bool {
 
 fn has_integers(coding: Coding) -> bool {
     match coding {
-        Coding::Block(block) => block != Block::Q2K,
+        Coding::Block(block) => !matches!(block, Block::Q2K | Block::Mxfp4),
         Coding::Scaled(Scaled { group: 96, .. }) => false,
         Coding::Scaled(Scaled { codes, zeros, .. }) => {
             matches!(codes, Codes::U4 | Codes::U8) || codes == Codes::I8 && !zeros
@@ -130,7 +130,6 @@ fn of_block(block: Block, bytes: &[u8], j: usize) -> Weights {
             let scale = |half_of: usize| half(208) * f32::from(bytes[192 + 2 * j + half_of].cast_signed());
             Weights { codes: std::array::from_fn(code), scales: [scale(0), scale(1)], min: 0.0 }
         }
-        Block::Mxfp4 => group(&|i| (2.0 * E2M1[nibble(1, i) as usize]) as i32, from_e8m0(bytes[0]) / 2.0, 0.0),
         Block::Q3K => {
             let code = |i: usize| {
                 let low = bytes[32 + j / 4 * 32 + i] >> (j % 4 * 2) & 3;
@@ -139,7 +138,7 @@ fn of_block(block: Block, bytes: &[u8], j: usize) -> Weights {
             let scale = |half_of: usize| half(108) * (f32::from(q3_scale(&bytes[96..108], 2 * j + half_of)) - 32.0);
             Weights { codes: std::array::from_fn(code), scales: [scale(0), scale(1)], min: 0.0 }
         }
-        Block::Q2K => unreachable!("it is decoded"),
+        Block::Q2K | Block::Mxfp4 => unreachable!("they are decoded"),
         Block::Iq4Xs => {
             let low = bytes[4 + j / 2] >> (j % 2 * 4) & 15;
             let high = (u16::from_le_bytes([bytes[2], bytes[3]]) >> (2 * j) & 3) as u8;

@@ -286,11 +286,9 @@ unsafe fn signed_byte<U: Unit>(words: U::Ints, i: usize) -> U::Floats {
     unsafe { U::to_floats(U::shr_i32(U::shl_i32(words, 24 - 8 * i as i32), 24)) }
 }
 
-mod mxfp4;
 mod planes;
 mod q3_k;
 
-pub use mxfp4::Mxfp4;
 pub use planes::{Bytes, Pairs};
 pub use q3_k::Q3K;
 
