@@ -1,4 +1,4 @@
-// A linear layer of 9 and more tokens over coded weights on compute capability 9.0. Contract: src/compute/ops/linear.rs, and
+// A linear layer over coded weights on compute capability 9.0, for 9 and more tokens, and for fewer where linear_scaled.cu does not serve k. Contract: src/compute/ops/linear.rs, and
 // src/compute/ops/gated_linear.rs where the results are gated. Reference: src/compute/cpu/linear.
 //
 // Bound by memory for 8 bits and 16 tokens, by instructions up to about 64 tokens, then by the tensor cores and shared memory. As in

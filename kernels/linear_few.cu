@@ -15,24 +15,6 @@
 // PAD: numbers behind a row of weights in shared memory, so that the eight lanes that read two rows find eight bank groups.
 constexpr int DEPTH = 64, PAD = 32, BARRIER_BYTES = 128;
 
-// From the second-level cache: the kernel before has just stored it.
-template <class T>
-__device__ inline Eight load_eight_of_pass(const T* at) {
-    Eight v;
-    asm volatile("ld.global.cg.v4.b32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(v.pair[0]), "=r"(v.pair[1]), "=r"(v.pair[2]), "=r"(v.pair[3])
-                 : "l"(at)
-                 : "memory");
-    return v;
-}
-
-// Begins a copy to shared memory, whose bytes complete at `barrier`: a multiple of 16.
-__device__ inline void copy_row(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier) {
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from), "r"(bytes),
-                 "r"(barrier)
-                 : "memory");
-}
-
 // A thread block has TILES tiles of HALVES times 8 rows of weights; GATED: the first half of a tile are gates, the second their ups.
 // STEPS: of 64 numbers of k, for each warp, at most. EARLY: of the halves of the steps, those whose weights pass to registers before the
 // wait. Two thread blocks share the registers of a multiprocessor: 64 for each of 512 threads, 128 for each of 256.

@@ -27,24 +27,6 @@ struct FewQuantizedParams {
 
 constexpr int DEPTH = 64, BARRIER_BYTES = 128;
 
-// From the second-level cache: the kernel before has just stored it.
-template <class T>
-__device__ inline Eight load_eight_of_pass(const T* at) {
-    Eight v;
-    asm volatile("ld.global.cg.v4.b32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(v.pair[0]), "=r"(v.pair[1]), "=r"(v.pair[2]), "=r"(v.pair[3])
-                 : "l"(at)
-                 : "memory");
-    return v;
-}
-
-// Begins a copy to shared memory, whose bytes complete at `barrier`: a multiple of 16.
-__device__ inline void copy_octet(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier) {
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from), "r"(bytes),
-                 "r"(barrier)
-                 : "memory");
-}
-
 // A thread block has OCTETS times 8 columns of weights; of gated results, the second half are the ups of the first half. STEPS: units of k of each
 // warp, at most. A tile is two octets of a unit; EARLY: how many of a warp's become fragments before the wait. Two thread blocks share the registers of a
 // multiprocessor.
@@ -79,7 +61,7 @@ __device__ void linear_few_quantized(const FewQuantizedParams<T>& p) {
         __syncwarp();
         const int half = lane / of_block, octet = lane % of_block;
         if (octet < there && half <= p.is_gated) {
-            copy_octet(shared_address(weights) + (half * of_block + octet) * octet_bytes,
+            copy_row(shared_address(weights) + (half * of_block + octet) * octet_bytes,
                        p.weight.units + size_t(half * octets + first + octet) * octet_bytes, octet_bytes, full);
         }
     }

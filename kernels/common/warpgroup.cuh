@@ -238,3 +238,10 @@ __device__ inline void copy_to_rank(uint32_t rank, uint32_t to, uint32_t from, u
 }
 
 constexpr uint64_t EVICT_FIRST = 0x12F0000000000000ull, EVICT_NORMAL = 0x1000000000000000ull;
+
+// Begins a copy to shared memory, whose bytes complete at `barrier`: a multiple of 16.
+__device__ inline void copy_row(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from), "r"(bytes),
+                 "r"(barrier)
+                 : "memory");
+}

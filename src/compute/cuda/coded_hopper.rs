@@ -1,4 +1,4 @@
-//! The launch of `kernels/linear_coded_hopper.cu`: how a linear layer of up to 256 tokens over weights in codes is cut on compute capability 9.0.
+//! The launch of `kernels/linear_coded_hopper.cu`: how a linear layer over weights in codes is cut on compute capability 9.0.
 //!
 //! Row counts form the classes of `hopper.rs`: up to 16, 32, 64 and 128 tokens, and 129 to 256. Within a class, a layer is cut in one way, so that
 //! a row has the same bits among any number of rows of the class.

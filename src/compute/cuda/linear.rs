@@ -355,8 +355,8 @@ impl Kernels {
     }
 
     /// A product with weights in codes: from the codes for few tokens; else slice by slice with the numbers that they stand for, which lie in
-    /// `scratch`: its address, and how many rows it holds. Unless a route is set, up to 16 tokens take `linear_scaled.cu`, and on compute
-    /// capability 9.0 from 9 to 256 tokens take `linear_coded_hopper.cu`.
+    /// `scratch`: its address, and how many rows it holds. Unless a route is set, [`one_launch`](Self::one_launch)
+    /// chooses first.
     fn coded(&mut self, device: &Device, coded: &CodedProduct, scratch: (Address, usize)) -> Result<()> {
         let params = coded.product.params;
         let [m, n, k] = [params.m, params.n, params.k].map(|size| size as usize);

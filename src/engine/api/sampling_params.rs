@@ -61,7 +61,7 @@ pub struct SamplingParams {
     pub completions: u32,
     /// Whether the request generates, or how its prompt becomes an embedding instead.
     pub pooling: Pooling,
-    /// The first so many numbers of the embedding, which is normalized again where the model's are; `None`: all.
+    /// How many leading numbers of the embedding are kept, which is normalized again where the model's are; `None`: all.
     pub embedding_dimensions: Option<u32>,
     /// Beam search, whose best results are the completions; `None` samples.
     pub beams: Option<BeamParams>,
