@@ -34,11 +34,11 @@ x86_64-w64-mingw32-windres -J rc -i "$build/nanovllm.rc" -O rc -o "$work/wanted.
 grep -q "\"FileVersion\", \"$version\"" "$build/nanovllm.rc" || fail "Cargo.toml has version $version, the resource another one"
 grep -q '\.rsrc' "$work/headers" || x86_64-w64-mingw32-objdump -h "$dll" | grep -q '\.rsrc' || fail "has no version resource"
 
-# Kernels for GPUs lie among the read-only data; without them these have about a million bytes. A DLL that has 16 million was not
-# optimized as a whole: see cmake/windows.cmake.
+# Kernels for GPUs lie among the read-only data; without them these have about a million bytes. A DLL that was not
+# optimized as a whole has several million bytes more: see cmake/windows.cmake.
 bytes=$(wc -c <"$dll")
 constants=$((0x$(x86_64-w64-mingw32-objdump -h "$dll" | awk '$2 == ".rdata" { print $3 }')))
-[ $((bytes - constants)) -le 11700000 ] || fail "has $bytes bytes, $constants of them constants, but 11,700,000 beside these are allowed"
+[ $((bytes - constants)) -le 13000000 ] || fail "has $bytes bytes, $constants of them constants, but 13,000,000 beside these are allowed"
 
 # Without a dependency on the library of either compiler: what MSVC's linker reads is read by LLVM's too.
 if [ -e "$build/lib/nanovllm.lib" ] && command -v "${ZIG:-zig}" >/dev/null; then
