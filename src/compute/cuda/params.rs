@@ -41,8 +41,8 @@ pub(crate) use params;
 #[cfg(test)]
 pub mod twin {
     use super::Params;
-    use crate::cuda::coded::CodedWeights;
     use crate::cuda::exchange::Exchange as ExchangeParams;
+    use crate::cuda::gemm::quantized::weights::CodedWeights;
     use crate::cuda::tensor_map::TensorMap;
 
     /// Compares the layout of `P` with that of its twin in `kernels/<file>`.
