@@ -1,6 +1,6 @@
 //! Parameter structs of kernels: each is declared once here and once in CUDA, and a test compares the two.
 //!
-//! What a batch has as it is, [`Sampling`](crate::batch::Sampling) and [`Adjustment`](crate::batch::Adjustment), needs no twin:
+//! What a batch has as it is, [`Sampling`](crate::batch::Sampling) and [`LogitBias`](crate::batch::LogitBias), needs no twin:
 //! `kernels/common/batch.cuh` is generated from it.
 
 /// A parameter struct: `#[repr(C)]`, with a list of its fields.
