@@ -75,7 +75,7 @@ fn weights(path: &Path, dtype: Option<DType>, on_load: OnLoad) -> Result<Weights
     Weights::open(&source, model.layout, model.quantization, reading)
 }
 
-/// The coded matrices of layer 0 by the names that a decoder has for them: rows, columns, and the numbers of four rows.
+/// The quantized matrices of layer 0 by the names that a decoder has for them: rows, columns, and the numbers of four rows.
 fn decoded(name: &str) -> BTreeMap<String, (usize, usize, Vec<f32>)> {
     let bytes = fs::read(golden(&folder(name)).join("decoded.safetensors")).unwrap();
     let file = SafeTensors::deserialize(&bytes).unwrap();

@@ -1,4 +1,4 @@
-//! See `ops/linear_add_norm.rs` for the contract, `kernels/linear_hopper.cu` for the work: where that file computes the layer and the one that
+//! See `ops/linear_add_norm.rs` for the contract, `kernels/gemm_swap_ab.cu` for the work: where that file computes the layer and the one that
 //! the norm is bound to, which `gemm/plan.rs` knows.
 
 use super::device::Device;

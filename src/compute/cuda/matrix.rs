@@ -4,7 +4,7 @@
 //! of a run are those of its codings, rounded once to the device's type.
 
 use super::driver::{Address, Context, Event, EventKind, Memory, Pinned};
-use super::gemm::quantized::weights::{self, CodedWeights, Form, Writer};
+use super::gemm::quantized::weights::{self, Form, QuantizedWeights, Writer};
 use crate::{HostMatrix, HostVector};
 use base::error::{Error, Result};
 use formats::{Coding, DType};
@@ -24,7 +24,7 @@ const WRITERS_MAX: usize = 16;
 /// Threads that copy plain numbers at most.
 const LANES_MAX: usize = 4;
 
-/// Bytes of the buffer into which coded weights are decoded for products of many tokens: two thirds of an H200's second-level cache.
+/// Bytes of the buffer into which quantized weights are decoded for products of many tokens: two thirds of an H200's second-level cache.
 const SCRATCH_BYTES: usize = 32 << 20;
 
 /// Weights of a linear layer, or an embedding table. `[rows, cols]`
@@ -49,7 +49,7 @@ pub(super) enum Rows {
     /// Plain numbers from this address on.
     Plain(Address),
     /// Units from this octet on, of which the first rows are `skip` others.
-    Coded { form: Form, weights: CodedWeights, skip: usize },
+    Coded { form: Form, weights: QuantizedWeights, skip: usize },
 }
 
 impl Matrix {
@@ -206,7 +206,7 @@ impl Loader {
         if let Some(scratch) = &self.scratch {
             return Ok(scratch.clone());
         }
-        let scratch = Arc::new(Memory::new(context, SCRATCH_BYTES, "decoded weights on the device", KNOB)?);
+        let scratch = Arc::new(Memory::new(context, SCRATCH_BYTES, "dequantized weights on the device", KNOB)?);
         self.scratch = Some(scratch.clone());
         Ok(scratch)
     }
@@ -296,7 +296,7 @@ impl Staging {
         sent.into_iter().sum()
     }
 
-    /// Brings the units of a coded matrix to `offset` of `to`. Returns their bytes, and whether they stand for exactly its numbers. The last
+    /// Brings the units of a quantized matrix to `offset` of `to`. Returns their bytes, and whether they stand for exactly its numbers. The last
     /// copies may still be under way.
     fn upload_coded(&mut self, to: &Memory, offset: usize, matrix: &HostMatrix, form: &Form) -> Result<(usize, bool)> {
         let (rows, cols) = matrix.shape();

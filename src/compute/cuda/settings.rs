@@ -79,7 +79,7 @@ impl Cuda {
     /// Chooses what the results of a row may depend on.
     ///
     /// `BatchInvariant` adds up each result in an order that knows neither the batch nor how a prompt was cut: linear layers by
-    /// `linear_tiled.cu` or on compute capability 9.0 `linear_hopper.cu` whatever the route, attention by `attention_prefill.cu` or there
+    /// `gemm_tiled.cu` or on compute capability 9.0 `gemm_swap_ab.cu` whatever the route, attention by `attention_prefill.cu` or there
     /// by `attention_units.cu`, `attention_few_units.cu` and `attention_hopper.cu`, norms as for a single row. To be chosen before a cache or a batch is made.
     pub fn set_rounding(&mut self, rounding: Rounding) {
         self.device.rounding = rounding;

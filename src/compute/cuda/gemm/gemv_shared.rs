@@ -1,4 +1,4 @@
-//! The launch of `kernels/linear_few.cu`: layers of plain weights for up to 8 tokens that the shared memory of all multiprocessors holds,
+//! The launch of `kernels/gemv_shared.cu`: layers of plain weights for up to 8 tokens that the shared memory of all multiprocessors holds,
 //! on compute capability 9.0.
 //!
 //! Each multiprocessor takes one thread block of a layer, beside one of the layer before. So the shared memory of two layers that follow each other
@@ -14,7 +14,7 @@ use crate::cuda::driver::Facts;
 use crate::cuda::kernels::{Kernel, suffix};
 use base::error::Result;
 
-/// Tokens at most. `linear_stream.cu` gives the same bits. One H200, decode step of the 0.6B shape in a graph over 547 tokens, `linear_stream.cu`
+/// Tokens at most. `gemv_stream.cu` gives the same bits. One H200, decode step of the 0.6B shape in a graph over 547 tokens, `gemv_stream.cu`
 /// and this: 5 rows 717 and 683 us, 6 rows 728 and 700, 8 rows 760 and 742.
 pub(super) const TOKENS: usize = 8;
 /// Numbers of k that a warp takes at a time.
@@ -58,13 +58,13 @@ const VARIANTS: [Variant; 12] = [
 ];
 
 impl Variant {
-    /// Warps among which k is cut: as many as in the kernels of `linear_stream.cu` for 8 columns, and for 16.
+    /// Warps among which k is cut: as many as in the kernels of `gemv_stream.cu` for 8 columns, and for 16.
     fn warps(self, k: usize) -> usize {
         k.div_ceil(DEPTH).clamp(1, if self.rows == 8 { 16 } else { 8 })
     }
 
     fn name(self) -> String {
-        format!("linear_few_{}r{}_s{}", if self.is_gated { "gated_" } else { "" }, self.rows, self.steps)
+        format!("gemv_shared_{}r{}_s{}", if self.is_gated { "gated_" } else { "" }, self.rows, self.steps)
     }
 
     fn shared_bytes(self, m: usize, k: usize) -> usize {
@@ -88,7 +88,7 @@ pub fn shared_of_block(n: usize, k: usize, gpu: Facts) -> usize {
 }
 
 impl Plan {
-    /// `None`: the layer is too large, or would have other bits than those of the kernel of `linear_stream.cu` that would compute it.
+    /// `None`: the layer is too large, or would have other bits than those of the kernel of `gemv_stream.cu` that would compute it.
     pub fn new(gemm: &Gemm, gpu: Facts) -> Option<Plan> {
         let ([m, n, k], is_gated) = (gemm.sizes(), gemm.is_gated());
         if !gpu.is_hopper() || m > TOKENS || matches!(gemm.epilogue, Epilogue::AddNorm { .. }) {
@@ -123,7 +123,7 @@ impl Kernels {
         if !facts.is_hopper() {
             return Ok(None);
         }
-        let module = device.module("linear_few")?;
+        let module = device.module("gemv_shared")?;
         let load = |variant: &Variant| {
             let kernel = Kernel::new(&module, &format!("{}_{}", variant.name(), suffix(device.dtype)))?;
             kernel.allow_shared(facts.shared_bytes / 2)?;
@@ -143,7 +143,7 @@ impl Kernels {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cuda::gemm::hopper::tests::{H200, gemm};
+    use crate::cuda::gemm::swap_ab::tests::{H200, gemm};
 
     fn rows(m: usize, n: usize, k: usize, epilogue: Epilogue) -> Option<(usize, usize)> {
         Plan::new(&gemm([m, n, k], epilogue), H200)

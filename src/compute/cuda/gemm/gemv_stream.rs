@@ -1,4 +1,4 @@
-//! The launch of `kernels/linear_stream.cu`: layers of plain weights for up to 64 tokens, and gates of up to 8.
+//! The launch of `kernels/gemv_stream.cu`: layers of plain weights for up to 64 tokens, and gates of up to 8.
 
 use super::plan::{Gemm, Gpu};
 use super::product::{FewTokensParams, LinearParams, Results};
@@ -63,7 +63,7 @@ impl Variant {
 
     fn name(&self, is_gated: bool, is_deep: bool) -> String {
         let (gated, deep) = (if is_gated { "gated_" } else { "" }, if is_deep { "_deep" } else { "" });
-        format!("linear_stream_{gated}m{}_c{}{deep}", self.tokens, self.columns)
+        format!("gemv_stream_{gated}m{}_c{}{deep}", self.tokens, self.columns)
     }
 
     /// Whether the file has a kernel for gates of this variant: their tiles are 8 gates and 8 ups.
@@ -152,7 +152,7 @@ impl Kernels {
     /// Loads them.
     pub fn new(device: &Device) -> Result<Kernels> {
         let facts = device.facts();
-        let module = device.module("linear_stream")?;
+        let module = device.module("gemv_stream")?;
         let load = |(variant, is_deep): (Variant, bool)| -> Result<Loaded> {
             let kernel = |is_gated| -> Result<Kernel> {
                 let name = variant.name(is_gated, is_deep);

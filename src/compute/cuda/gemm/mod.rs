@@ -4,19 +4,19 @@
 
 mod cublaslt;
 mod cublaslt_handle;
-mod gated_hopper;
+mod gated;
 mod gemv_shared;
 mod gemv_stream;
-mod hopper;
 mod late_cublaslt;
 mod plan;
 mod product;
 pub mod quantized;
+mod swap_ab;
 mod tiled;
 
-pub use hopper::Added;
 pub use plan::{Epilogue, Route};
 pub use product::{LinearParams, Results};
+pub use swap_ab::Added;
 
 use super::device::Device;
 use super::driver::Address;
@@ -29,7 +29,7 @@ use cublaslt::Outcome;
 use late_cublaslt::LateBlas;
 use plan::{CUBLASLT, Gemm, Gpu, Launch, Quantized, Weights, plan, plan_slice, slices};
 use product::Product;
-use quantized::CodedProduct;
+use quantized::QuantizedProduct;
 use std::ops::Range;
 
 /// Our own kernels, and the library.
@@ -41,13 +41,13 @@ pub struct Kernels {
     gemv_stream: gemv_stream::Kernels,
     tiled: tiled::Kernels,
     dequantize: quantized::dequantize::Kernels,
-    quantized_gemv_scaled: quantized::gemv_scaled::Kernels,
+    quantized_gemv: quantized::gemv::Kernels,
     /// `None` on other devices than Hopper, as the next four.
     gemv_shared: Option<gemv_shared::Kernels>,
     quantized_gemv_shared: Option<quantized::gemv_shared::Kernels>,
-    hopper: Option<hopper::Hopper>,
-    gated_hopper: Option<gated_hopper::Kernels>,
-    quantized_hopper: Option<quantized::hopper::Kernels>,
+    swap_ab: Option<swap_ab::SwapAb>,
+    gated: Option<gated::Kernels>,
+    quantized_swap_ab: Option<quantized::swap_ab::Kernels>,
 }
 
 /// Why a kernel is there: plans name those of the device alone.
@@ -58,7 +58,7 @@ impl Kernels {
     pub fn new(device: &Device) -> Result<Kernels> {
         let (gemv_stream, tiled) = (gemv_stream::Kernels::new(device)?, tiled::Kernels::new(device)?);
         let dequantize = quantized::dequantize::Kernels::new(device)?;
-        let quantized_gemv_scaled = quantized::gemv_scaled::Kernels::new(device)?;
+        let quantized_gemv = quantized::gemv::Kernels::new(device)?;
         // Its thread works while the other kernels are loaded.
         let blas = LateBlas::begin(&device.context, device.dtype);
         Ok(Kernels {
@@ -67,12 +67,12 @@ impl Kernels {
             gemv_stream,
             tiled,
             dequantize,
-            quantized_gemv_scaled,
+            quantized_gemv,
             gemv_shared: gemv_shared::Kernels::new(device)?,
             quantized_gemv_shared: quantized::gemv_shared::Kernels::new(device)?,
-            hopper: hopper::Hopper::new(device)?,
-            gated_hopper: gated_hopper::Kernels::new(device)?,
-            quantized_hopper: quantized::hopper::Kernels::new(device)?,
+            swap_ab: swap_ab::SwapAb::new(device)?,
+            gated: gated::Kernels::new(device)?,
+            quantized_swap_ab: quantized::swap_ab::Kernels::new(device)?,
         })
     }
 
@@ -119,7 +119,7 @@ impl Kernels {
                 }
                 Rows::Coded { form, weights, skip } => {
                     assert!(factors.is_none(), "quantized weights do not divide rows");
-                    let coded = CodedProduct { product, form, weights, skip };
+                    let coded = QuantizedProduct { product, form, weights, skip };
                     let launched = self.quantized(device, &coded, Results::Sums, weight.scratch(device.dtype))?;
                     assert!(launched, "a sum is always computed");
                 }
@@ -141,7 +141,7 @@ impl Kernels {
             let product = Product { params, bias: None }.with_weight(at);
             let launch = self.plan(device, &product.params, Weights::Plain, Epilogue::Gated);
             // Other kernels do not multiply rows by their factors.
-            let launch = launch.filter(|launch| factors.is_none() || matches!(launch, Launch::Hopper(_)));
+            let launch = launch.filter(|launch| factors.is_none() || matches!(launch, Launch::SwapAb(_)));
             let Some(launch) = launch else { return Ok(false) };
             return self.plain(device, device.chaining, &product, results, factors, &launch).map(|()| true);
         }
@@ -149,7 +149,7 @@ impl Kernels {
         let (Some((_, Rows::Coded { form, weights, skip })), None) = (runs.next(), runs.next()) else {
             return Ok(false);
         };
-        let coded = CodedProduct { product: Product { params, bias: None }, form, weights, skip };
+        let coded = QuantizedProduct { product: Product { params, bias: None }, form, weights, skip };
         self.quantized(device, &coded, results, weight.scratch(device.dtype))
     }
 
@@ -163,12 +163,12 @@ impl Kernels {
         added: Added,
     ) -> Result<Option<RowFactors>> {
         let epilogue = Epilogue::AddNorm { next };
-        let Some(Launch::Hopper(launch)) = self.plan(device, params, Weights::Plain, epilogue) else {
+        let Some(Launch::SwapAb(launch)) = self.plan(device, params, Weights::Plain, epilogue) else {
             return Ok(None);
         };
         let squares = launch.squares(&gemm(params, Weights::Plain, epilogue), device.dtype).expect(PLANNED);
-        let hopper = self.hopper.as_ref().expect(PLANNED);
-        hopper.run_added(device, params, &launch, squares, added).map(Some)
+        let swap_ab = self.swap_ab.as_ref().expect(PLANNED);
+        swap_ab.run_added(device, params, &launch, squares, added).map(Some)
     }
 
     /// The kernel that is planned for `m` tokens of a layer whose weights are all of one form, without the number type. `None`: none has this epilogue.
@@ -201,14 +201,14 @@ impl Kernels {
         launch: &Launch,
     ) -> Result<()> {
         let params = &product.params;
-        if let Launch::Hopper(launch) = launch {
-            let hopper = self.hopper.as_ref().expect(PLANNED);
-            return hopper.run(device, chaining, params, launch, results, factors);
+        if let Launch::SwapAb(launch) = launch {
+            let swap_ab = self.swap_ab.as_ref().expect(PLANNED);
+            return swap_ab.run(device, chaining, params, launch, results, factors);
         }
-        assert!(factors.is_none(), "rows are left undivided for `linear_hopper.cu` alone");
+        assert!(factors.is_none(), "rows are left undivided for `gemm_swap_ab.cu` alone");
         match (launch, results) {
-            (Launch::GatedHopper(plan), Results::Gated(activation)) => {
-                self.gated_hopper.as_ref().expect(PLANNED).run(device, params, activation, plan)
+            (Launch::Gated(plan), Results::Gated(activation)) => {
+                self.gated.as_ref().expect(PLANNED).run(device, params, activation, plan)
             }
             (Launch::GemvShared(plan), _) => {
                 self.gemv_shared.as_ref().expect(PLANNED).run(device, params, results, plan)
@@ -234,7 +234,7 @@ impl Kernels {
     fn quantized(
         &mut self,
         device: &Device,
-        coded: &CodedProduct,
+        coded: &QuantizedProduct,
         results: Results,
         (scratch, rows): (Address, usize),
     ) -> Result<bool> {
@@ -249,14 +249,14 @@ impl Kernels {
         let (gemm, gpu) = (gemm(params, weights, epilogue), self.gpu(device));
         let Some(launch) = plan(&gemm, &gpu) else { return Ok(false) };
         match &launch {
-            Launch::QuantizedHopper(plan) => {
-                self.quantized_hopper.as_ref().expect(PLANNED).run(device, coded, results, scratch, plan)?;
+            Launch::QuantizedSwapAb(plan) => {
+                self.quantized_swap_ab.as_ref().expect(PLANNED).run(device, coded, results, scratch, plan)?;
             }
             Launch::QuantizedGemvShared(plan) => {
                 self.quantized_gemv_shared.as_ref().expect(PLANNED).run(device, coded, results, plan)?;
             }
-            Launch::QuantizedGemvScaled(plan) => {
-                self.quantized_gemv_scaled.run(device, coded, results, scratch, plan)?;
+            Launch::QuantizedGemv(plan) => {
+                self.quantized_gemv.run(device, coded, results, scratch, plan)?;
             }
             Launch::QuantizedGemvStream(plan) => self.dequantize.stream(device, coded, plan)?,
             Launch::Dequantize { rows } => {

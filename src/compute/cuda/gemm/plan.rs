@@ -5,9 +5,9 @@
 //!
 //! Invariant: with [`Rounding::BatchInvariant`] the kernel and its cut of k depend on k alone.
 
-use super::hopper::Hopper;
 use super::quantized::weights::Form;
-use super::{gated_hopper, gemv_shared, gemv_stream, hopper, quantized, tiled};
+use super::swap_ab::SwapAb;
+use super::{gated, gemv_shared, gemv_stream, quantized, swap_ab, tiled};
 use crate::Rounding;
 use crate::cuda::driver::Facts;
 use formats::DType;
@@ -73,11 +73,11 @@ pub struct Gpu {
 pub enum Route {
     /// The fastest that is there.
     Auto,
-    /// `linear_stream.cu`, for up to 64 tokens; more go to `Tiled`.
+    /// `gemv_stream.cu`, for up to 64 tokens; more go to `Tiled`.
     Stream,
-    /// `linear_tiled.cu`.
+    /// `gemm_tiled.cu`.
     Tiled,
-    /// `linear_hopper.cu`, on compute capability 9.0, for 9 to 256 tokens and k that is a multiple of 64, and `gated_linear_hopper.cu` for what
+    /// `gemm_swap_ab.cu`, on compute capability 9.0, for 9 to 256 tokens and k that is a multiple of 64, and `gemm_gated.cu` for what
     /// it serves; other layers, and quantized weights, go to `Tiled`.
     Hopper,
     /// cuBLASLt; `Tiled` where it is missing.
@@ -87,27 +87,27 @@ pub enum Route {
 /// The kernel of a product and its cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Launch {
-    /// `linear_hopper*.cu`.
-    Hopper(hopper::Launch),
-    /// `gated_linear_hopper.cu`.
-    GatedHopper(gated_hopper::Plan),
-    /// `linear_few.cu`.
+    /// `gemm_swap_ab.cu`, `gemm_full_n.cu` and `gemm_m128.cu`.
+    SwapAb(swap_ab::Launch),
+    /// `gemm_gated.cu`.
+    Gated(gated::Plan),
+    /// `gemv_shared.cu`.
     GemvShared(gemv_shared::Plan),
-    /// `linear_stream.cu`.
+    /// `gemv_stream.cu`.
     GemvStream(gemv_stream::Plan),
-    /// cuBLASLt; `linear_tiled.cu` for sizes that it refuses.
+    /// cuBLASLt; `gemm_tiled.cu` for sizes that it refuses.
     Cublaslt,
-    /// `linear_tiled.cu`.
+    /// `gemm_tiled.cu`.
     Tiled(tiled::Plan),
-    /// `linear_coded_hopper.cu`.
-    QuantizedHopper(quantized::hopper::Plan),
-    /// `linear_few_quantized.cu`.
+    /// `gemm_quantized.cu`.
+    QuantizedSwapAb(quantized::swap_ab::Plan),
+    /// `gemv_shared_quantized.cu`.
     QuantizedGemvShared(quantized::gemv_shared::Plan),
-    /// `linear_scaled.cu`.
-    QuantizedGemvScaled(quantized::gemv_scaled::Plan),
-    /// `linear_coded.cu`.
+    /// `gemv_quantized.cu`.
+    QuantizedGemv(quantized::gemv::Plan),
+    /// `gemv_stream_quantized.cu`.
     QuantizedGemvStream(quantized::dequantize::Plan),
-    /// `decode_weights.cu` for slices of at most this number of rows of weights, and a product of plain weights after each.
+    /// `dequantize_weights.cu` for slices of at most this number of rows of weights, and a product of plain weights after each.
     Dequantize { rows: usize },
 }
 
@@ -115,17 +115,17 @@ impl Launch {
     /// The name of the kernel, without the number type. That of a product of dequantized weights is planned for itself.
     pub fn kernel(&self, gemm: &Gemm) -> String {
         match self {
-            Launch::Hopper(launch) => launch.kernel(gemm.epilogue),
-            Launch::GatedHopper(plan) => plan.kernel(),
+            Launch::SwapAb(launch) => launch.kernel(gemm.epilogue),
+            Launch::Gated(plan) => plan.kernel(),
             Launch::GemvShared(plan) => plan.kernel(),
             Launch::GemvStream(plan) => plan.kernel(gemm.is_gated()),
             Launch::Cublaslt => CUBLASLT.to_owned(),
             Launch::Tiled(plan) => plan.kernel(),
-            Launch::QuantizedHopper(plan) => plan.kernel(),
+            Launch::QuantizedSwapAb(plan) => plan.kernel(),
             Launch::QuantizedGemvShared(plan) => plan.kernel(),
-            Launch::QuantizedGemvScaled(plan) => plan.kernel(),
+            Launch::QuantizedGemv(plan) => plan.kernel(),
             Launch::QuantizedGemvStream(plan) => plan.kernel(),
-            Launch::Dequantize { .. } => "decode_weights".to_owned(),
+            Launch::Dequantize { .. } => "dequantize_weights".to_owned(),
         }
     }
 
@@ -133,9 +133,9 @@ impl Launch {
     #[cfg(test)]
     fn split(&self) -> usize {
         match self {
-            Launch::Hopper(launch) => launch.split(),
-            Launch::QuantizedHopper(plan) => plan.split,
-            Launch::QuantizedGemvScaled(plan) => plan.split(),
+            Launch::SwapAb(launch) => launch.split(),
+            Launch::QuantizedSwapAb(plan) => plan.split,
+            Launch::QuantizedGemv(plan) => plan.split(),
             _ => 1,
         }
     }
@@ -144,21 +144,21 @@ impl Launch {
 /// The name of a product of cuBLASLt among the launches.
 pub const CUBLASLT: &str = "cublasLtMatmul";
 
-/// Weights up to which `linear_stream.cu` is faster than cuBLASLt, for 1 to 8, 9 to 16 and 17 to 32 tokens.
+/// Weights up to which `gemv_stream.cu` is faster than cuBLASLt, for 1 to 8, 9 to 16 and 17 to 32 tokens.
 ///
-/// One H200, microseconds of `linear_stream` / cuBLASLt. 1024 x 3072 with 1 token 3.5 / 7.0, with 8 tokens 3.4 / 7.1, with 16 tokens 3.8 / 7.2,
+/// One H200, microseconds of `gemv_stream` / cuBLASLt. 1024 x 3072 with 1 token 3.5 / 7.0, with 8 tokens 3.4 / 7.1, with 16 tokens 3.8 / 7.2,
 /// with 32 tokens 5.9 / 7.3; 4096 x 1024 with 32 tokens 5.9 / 5.1; 4096 x 4096 with 1 token 9.4 / 12.8, with 16 tokens 11.3 / 13.0;
 /// 6144 x 4096 with 8 tokens 13.9 / 15.6, with 16 tokens 16.2 / 15.8; 24576 x 4096 with 1 token 49.8 / 50.4, with 8 tokens 52.8 / 50.8 (but
 /// the next kernel overlaps); 151936 x 1024 with 1 token 80 / 77, with 8 tokens 88 / 78.
 const STREAM_BYTES: [(usize, usize); 3] = [(8, 256 << 20), (16, 40 << 20), (32, 7 << 20)];
-/// Tokens from which on `linear_hopper.cu` activates gates. One H200, decode step of the 0.6B shape in a graph over 555 tokens, in two launches and in
+/// Tokens from which on `gemm_swap_ab.cu` activates gates. One H200, decode step of the 0.6B shape in a graph over 555 tokens, in two launches and in
 /// one: 16 rows 998 and 1,013 us, 32 rows 1,276 and 1,273.
-const HOPPER_GATED_TOKENS_MIN: usize = 17;
+const SWAP_AB_GATED_TOKENS_MIN: usize = 17;
 /// Gates that lie side by side in a tile.
 const EIGHT: usize = 8;
 /// Tokens up to which a row of a quantized product has the same bits by default, alone and among others.
 const FEW_TOKENS: usize = 8;
-/// Tokens up to which `linear_coded.cu` is faster than to dequantize slices and to multiply by them.
+/// Tokens up to which `gemv_stream_quantized.cu` is faster than to dequantize slices and to multiply by them.
 ///
 /// One H200, microseconds from 8 bits / by slices. 6144 x 4096 with 32 tokens 33 / 39, with 64 tokens 81 / 39; 4096 x 4096 with 32
 /// tokens 17 / 25, with 64 tokens 41 / 25; 24576 x 4096 with 32 tokens 98 / 153, with 64 tokens 249 / 153.
@@ -197,42 +197,42 @@ pub fn plan(gemm: &Gemm, gpu: &Gpu) -> Option<Launch> {
 fn plan_plain(gemm: &Gemm, gpu: &Gpu) -> Option<Launch> {
     match gemm.epilogue {
         Epilogue::AddNorm { next: [n, k] } => {
-            let is_read = takes_hopper(&Gemm { n, k, ..*gemm }, gpu);
-            let plan = (is_read && takes_hopper(gemm, gpu)).then(|| hopper::plan(gemm, gpu.facts))?;
-            plan.squares(gemm, gpu.dtype).map(|_| Launch::Hopper(plan))
+            let is_read = takes_swap_ab(&Gemm { n, k, ..*gemm }, gpu);
+            let plan = (is_read && takes_swap_ab(gemm, gpu)).then(|| swap_ab::plan(gemm, gpu.facts))?;
+            plan.squares(gemm, gpu.dtype).map(|_| Launch::SwapAb(plan))
         }
         Epilogue::Store => {
-            if takes_hopper(gemm, gpu) {
-                return Some(Launch::Hopper(hopper::plan(gemm, gpu.facts)));
+            if takes_swap_ab(gemm, gpu) {
+                return Some(Launch::SwapAb(swap_ab::plan(gemm, gpu.facts)));
             }
             gemv(gemm, gpu).or_else(|| Some(large(gemm, gpu)))
         }
         Epilogue::Gated => {
-            if takes_hopper(gemm, gpu) && gemm.m >= HOPPER_GATED_TOKENS_MIN && (gemm.n / 2).is_multiple_of(EIGHT) {
-                return Some(Launch::Hopper(hopper::plan(gemm, gpu.facts)));
+            if takes_swap_ab(gemm, gpu) && gemm.m >= SWAP_AB_GATED_TOKENS_MIN && (gemm.n / 2).is_multiple_of(EIGHT) {
+                return Some(Launch::SwapAb(swap_ab::plan(gemm, gpu.facts)));
             }
-            if takes_gated_hopper(gemm, gpu) {
-                return Some(Launch::GatedHopper(gated_hopper::Plan::new(gemm, gpu.facts)));
+            if takes_gated(gemm, gpu) {
+                return Some(Launch::Gated(gated::Plan::new(gemm, gpu.facts)));
             }
             gemv(gemm, gpu)
         }
     }
 }
 
-/// Whether `linear_hopper*.cu` compute a layer of this size.
-fn takes_hopper(gemm: &Gemm, gpu: &Gpu) -> bool {
-    let serves = || gpu.facts.is_hopper() && Hopper::serves(gemm);
+/// Whether `gemm_swap_ab.cu`, `gemm_full_n.cu` and `gemm_m128.cu` compute a layer of this size.
+fn takes_swap_ab(gemm: &Gemm, gpu: &Gpu) -> bool {
+    let serves = || gpu.facts.is_hopper() && SwapAb::serves(gemm);
     match gpu.route() {
-        Route::Auto => serves() && (hopper::is_preferred(gemm, gpu.facts) || !gpu.has_cublaslt),
+        Route::Auto => serves() && (swap_ab::is_preferred(gemm, gpu.facts) || !gpu.has_cublaslt),
         Route::Hopper => serves(),
         Route::Stream | Route::Tiled | Route::Blas => false,
     }
 }
 
-fn takes_gated_hopper(gemm: &Gemm, gpu: &Gpu) -> bool {
-    let serves = || gated_hopper::serves(gemm, gpu.facts);
+fn takes_gated(gemm: &Gemm, gpu: &Gpu) -> bool {
+    let serves = || gated::serves(gemm, gpu.facts);
     match gpu.route() {
-        Route::Auto => serves() && (gated_hopper::is_preferred(gemm, gpu.facts) || !gpu.has_cublaslt),
+        Route::Auto => serves() && (gated::is_preferred(gemm, gpu.facts) || !gpu.has_cublaslt),
         Route::Hopper => serves(),
         Route::Stream | Route::Tiled | Route::Blas => false,
     }
@@ -268,16 +268,16 @@ fn large(gemm: &Gemm, gpu: &Gpu) -> Launch {
 
 /// A product whose results depend on their row and column alone.
 fn plan_invariant(gemm: &Gemm, gpu: &Gpu) -> Option<Launch> {
-    let is_served = gpu.facts.is_hopper() && Hopper::serves_invariant(gemm.k);
+    let is_served = gpu.facts.is_hopper() && SwapAb::serves_invariant(gemm.k);
     match gemm.epilogue {
-        Epilogue::Store if is_served => Some(Launch::Hopper(hopper::plan_invariant(gemm, gpu.facts))),
+        Epilogue::Store if is_served => Some(Launch::SwapAb(swap_ab::plan_invariant(gemm, gpu.facts))),
         Epilogue::Store => Some(Launch::Tiled(tiled::Plan::new(gemm, gpu.facts))),
-        Epilogue::Gated if is_served && Hopper::prefers_invariant_gated(gemm) => {
-            Some(Launch::Hopper(hopper::plan_invariant(gemm, gpu.facts)))
+        Epilogue::Gated if is_served && SwapAb::prefers_invariant_gated(gemm) => {
+            Some(Launch::SwapAb(swap_ab::plan_invariant(gemm, gpu.facts)))
         }
         // Its sums are one chain each, whatever k is.
-        Epilogue::Gated if is_served && Hopper::is_one_chain(gemm.k) && gated_hopper::serves(gemm, gpu.facts) => {
-            Some(Launch::GatedHopper(gated_hopper::Plan::new(gemm, gpu.facts)))
+        Epilogue::Gated if is_served && SwapAb::is_one_chain(gemm.k) && gated::serves(gemm, gpu.facts) => {
+            Some(Launch::Gated(gated::Plan::new(gemm, gpu.facts)))
         }
         Epilogue::Gated | Epilogue::AddNorm { .. } => None,
     }
@@ -305,19 +305,19 @@ fn plan_quantized(gemm: &Gemm, quantized: Quantized, gpu: &Gpu) -> Option<Launch
 
 /// A kernel that reads quantized weights once.
 fn read_once(gemm: &Gemm, quantized: Quantized, gpu: &Gpu) -> Option<Launch> {
-    let hopper = || quantized::hopper::Plan::new(gemm, quantized, gpu.facts).map(Launch::QuantizedHopper);
+    let swap_ab = || quantized::swap_ab::Plan::new(gemm, quantized, gpu.facts).map(Launch::QuantizedSwapAb);
     let shared = || quantized::gemv_shared::Plan::new(gemm, quantized, gpu.facts).map(Launch::QuantizedGemvShared);
-    let scaled = || quantized::gemv_scaled::Plan::new(gemm, quantized, gpu.facts).map(Launch::QuantizedGemvScaled);
+    let scaled = || quantized::gemv::Plan::new(gemm, quantized, gpu.facts).map(Launch::QuantizedGemv);
     if matches!(gemm.epilogue, Epilogue::AddNorm { .. }) {
         return None;
     }
     if gemm.m > FEW_TOKENS
-        && let Some(launch) = hopper()
+        && let Some(launch) = swap_ab()
     {
         return Some(launch);
     }
-    // One H200, 151936 x 1024 in 8 bits, by `linear_coded.cu` and by `linear_coded_hopper.cu`: 1 token 90 and 51 us, 8 tokens 107 and 51.
-    shared().or_else(scaled).or_else(hopper)
+    // One H200, 151936 x 1024 in 8 bits, by `gemv_stream_quantized.cu` and by `gemm_quantized.cu`: 1 token 90 and 51 us, 8 tokens 107 and 51.
+    shared().or_else(scaled).or_else(swap_ab)
 }
 
 /// Slices of at most `most` of `n` rows of weights, of nearly one size.
@@ -340,8 +340,8 @@ pub fn plan_slice(gemm: &Gemm, rows: usize, gpu: &Gpu) -> Launch {
 
 #[cfg(test)]
 mod tests {
-    use super::super::hopper::tests::H200;
     use super::super::quantized::tests::quantized;
+    use super::super::swap_ab::tests::H200;
     use super::*;
     use formats::Block;
     use std::fmt::Write;

@@ -1,4 +1,4 @@
-//! The launch of `kernels/linear_tiled.cu`: layers of plain weights for any number of tokens, on every device.
+//! The launch of `kernels/gemm_tiled.cu`: layers of plain weights for any number of tokens, on every device.
 
 use super::gemv_stream::DEPTH;
 use super::plan::Gemm;
@@ -34,7 +34,7 @@ impl Tile {
     }
 
     fn name(&self) -> String {
-        format!("linear_tiled_t{}_c{}", self.tokens, self.columns)
+        format!("gemm_tiled_t{}_c{}", self.tokens, self.columns)
     }
 }
 
@@ -74,7 +74,7 @@ pub struct Kernels(Vec<Kernel>);
 impl Kernels {
     /// Loads them.
     pub fn new(device: &Device) -> Result<Kernels> {
-        let module = device.module("linear_tiled")?;
+        let module = device.module("gemm_tiled")?;
         let load = |tile: &Tile| {
             let kernel = Kernel::new(&module, &format!("{}_{}", tile.name(), suffix(device.dtype)))?;
             kernel.allow_shared(tile.shared_bytes())?;

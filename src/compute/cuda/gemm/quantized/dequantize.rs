@@ -1,9 +1,9 @@
-//! Linear layers over weights in codes: `kernels/linear_coded.cu` for few tokens, `kernels/decode_weights.cu` before products of many.
+//! Linear layers over quantized weights: `kernels/gemv_stream_quantized.cu` for few tokens, `kernels/dequantize_weights.cu` before products of many.
 //!
-//! Invariant: the results are those of `linear_stream.cu` with as many warps, or of the other routes, on the decoded weights.
+//! Invariant: the results are those of `gemv_stream.cu` with as many warps, or of the other routes, on the dequantized weights.
 
-use super::CodedProduct;
-use super::weights::{self, CodedWeights, Form, Kind};
+use super::QuantizedProduct;
+use super::weights::{self, Form, Kind, QuantizedWeights};
 use crate::cuda::device::Device;
 use crate::cuda::driver::{Address, Facts};
 use crate::cuda::gemm::gemv_stream;
@@ -14,11 +14,11 @@ use base::error::Result;
 use std::ops::Range;
 
 params! {
-    CodedLinearParams in "linear_coded.cu" {
+    GemvStreamQuantizedParams in "gemv_stream_quantized.cu" {
         out: Address,
         x: Address,
         bias: Address,
-        weight: CodedWeights,
+        weight: QuantizedWeights,
         m: i32,
         n: i32,
         skip: i32,
@@ -26,10 +26,10 @@ params! {
         out_stride: i32,
         x_stride: i32,
     }
-    DecodeParams in "decode_weights.cu" { out: Address, weight: CodedWeights, n: i32, skip: i32, k: i32 }
+    DequantizeParams in "dequantize_weights.cu" { out: Address, weight: QuantizedWeights, n: i32, skip: i32, k: i32 }
 }
 
-/// A kernel of `linear_coded.cu`: `VARIANTS` at its end.
+/// A kernel of `gemv_stream_quantized.cu`: `VARIANTS` at its end.
 #[derive(Clone, Copy)]
 struct Variant {
     /// Tokens at most.
@@ -73,7 +73,7 @@ impl Variant {
     }
 }
 
-/// How a layer is computed by `linear_coded.cu`.
+/// How a layer is computed by `gemv_stream_quantized.cu`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
     kind: Kind,
@@ -85,7 +85,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// `None` for more than 64 tokens, and if no kernel fits. k is cut as `linear_stream.cu` cuts it.
+    /// `None` for more than 64 tokens, and if no kernel fits. k is cut as `gemv_stream.cu` cuts it.
     pub fn new(gemm: &Gemm, quantized: Quantized, gpu: Facts) -> Option<Plan> {
         let ([m, rows, k], form) = (gemm.sizes(), &quantized.form);
         let warps = gemv_stream::chosen(m, rows, gpu)?.warps(k);
@@ -108,7 +108,7 @@ impl Plan {
 }
 
 fn name(kind: Kind, variant: &Variant) -> String {
-    format!("linear_coded_{}_m{}_c{}", kind.name(), variant.tokens, variant.columns)
+    format!("gemv_stream_quantized_{}_m{}_c{}", kind.name(), variant.tokens, variant.columns)
 }
 
 /// The kernels for each kind of codes.
@@ -122,7 +122,8 @@ impl Kernels {
     /// Loads them.
     pub fn new(device: &Device) -> Result<Kernels> {
         let shared_bytes = device.facts().block_shared_bytes;
-        let (stream_module, decode_module) = (device.module("linear_coded")?, device.module("decode_weights")?);
+        let (stream_module, decode_module) =
+            (device.module("gemv_stream_quantized")?, device.module("dequantize_weights")?);
         let (mut stream, mut decode) = (Vec::new(), Vec::new());
         let dtype = suffix(device.dtype);
         for kind in Kind::ALL {
@@ -131,15 +132,15 @@ impl Kernels {
                 kernel.allow_shared(shared_bytes)?;
                 stream.push(kernel);
             }
-            decode.push(Kernel::new(&decode_module, &format!("decode_weights_{}_{dtype}", kind.name()))?);
+            decode.push(Kernel::new(&decode_module, &format!("dequantize_weights_{}_{dtype}", kind.name()))?);
         }
         Ok(Kernels { stream, decode })
     }
 
     /// Launches a product of at most 64 tokens.
-    pub fn stream(&self, device: &Device, coded: &CodedProduct, plan: &Plan) -> Result<()> {
-        let (CodedProduct { weights, skip, .. }, params) = (coded, &coded.product.params);
-        let params = CodedLinearParams {
+    pub fn stream(&self, device: &Device, coded: &QuantizedProduct, plan: &Plan) -> Result<()> {
+        let (QuantizedProduct { weights, skip, .. }, params) = (coded, &coded.product.params);
+        let params = GemvStreamQuantizedParams {
             out: params.out,
             x: params.x,
             bias: params.bias,
@@ -156,14 +157,14 @@ impl Kernels {
     }
 
     /// Writes the numbers of some columns' weights to `out`. `[columns, k]`
-    pub fn decode(&self, device: &Device, coded: &CodedProduct, columns: Range<usize>, out: Address) -> Result<()> {
-        let CodedProduct { product, form, weights, skip } = coded;
+    pub fn decode(&self, device: &Device, coded: &QuantizedProduct, columns: Range<usize>, out: Address) -> Result<()> {
+        let QuantizedProduct { product, form, weights, skip } = coded;
         let (first, k) = (skip + columns.start, product.params.k as usize);
         let skip = first % weights::COLUMNS;
         let offset = first / weights::COLUMNS * form.octet_bytes(k);
-        let weight = CodedWeights { units: weights.units + offset as u64, ..*weights };
+        let weight = QuantizedWeights { units: weights.units + offset as u64, ..*weights };
         let n = skip + columns.len();
-        let params = DecodeParams { out, weight, n: n as i32, skip: skip as i32, k: k as i32 };
+        let params = DequantizeParams { out, weight, n: n as i32, skip: skip as i32, k: k as i32 };
         let blocks = [weight.units_of_row.unsigned_abs().div_ceil(8) as usize, n.div_ceil(weights::COLUMNS), 1];
         self.decode[form.kind as usize].launch(device.chaining, blocks, 256, 0, &params)
     }

@@ -1,10 +1,10 @@
-//! The launch of `kernels/linear_few_quantized.cu`: layers of quantized weights for up to 8 tokens that the shared memory of all multiprocessors
+//! The launch of `kernels/gemv_shared_quantized.cu`: layers of quantized weights for up to 8 tokens that the shared memory of all multiprocessors
 //! holds, on compute capability 9.0.
 //!
 //! Thread blocks share multiprocessors as those of `gemv_shared.rs` do. Invariant: how k is cut depends on k alone, and so do the results of a row.
 
-use super::CodedProduct;
-use super::weights::{COLUMNS, CodedWeights, DEPTH, Form};
+use super::QuantizedProduct;
+use super::weights::{COLUMNS, DEPTH, Form, QuantizedWeights};
 use crate::Activation;
 use crate::cuda::device::Device;
 use crate::cuda::driver::{Address, Facts};
@@ -16,11 +16,11 @@ use crate::cuda::params::params;
 use base::error::Result;
 
 params! {
-    FewQuantizedParams in "linear_few_quantized.cu" {
+    GemvSharedQuantizedParams in "gemv_shared_quantized.cu" {
         out: Address,
         x: Address,
         bias: Address,
-        weight: CodedWeights,
+        weight: QuantizedWeights,
         m: i32,
         n: i32,
         k: i32,
@@ -93,7 +93,7 @@ impl Plan {
 }
 
 fn name(form: &str, Variant { octets, steps }: Variant) -> String {
-    format!("linear_few_quantized_{form}_o{octets}_s{steps}")
+    format!("gemv_shared_quantized_{form}_o{octets}_s{steps}")
 }
 
 /// The kernels, for each form.
@@ -106,7 +106,7 @@ impl Kernels {
         if !facts.is_hopper() {
             return Ok(None);
         }
-        let module = device.module("linear_few_quantized")?;
+        let module = device.module("gemv_shared_quantized")?;
         let mut kernels = Vec::new();
         for form in Form::NAMES {
             let load = |variant| {
@@ -121,9 +121,9 @@ impl Kernels {
     }
 
     /// Launches a product of at most 8 tokens.
-    pub fn run(&self, device: &Device, coded: &CodedProduct, results: Results, plan: &Plan) -> Result<()> {
+    pub fn run(&self, device: &Device, coded: &QuantizedProduct, results: Results, plan: &Plan) -> Result<()> {
         let (weights, params) = (&coded.weights, &coded.product.params);
-        let few = FewQuantizedParams {
+        let few = GemvSharedQuantizedParams {
             out: params.out,
             x: params.x,
             bias: params.bias,
@@ -144,9 +144,9 @@ impl Kernels {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cuda::gemm::hopper::tests::{H200, gemm};
     use crate::cuda::gemm::plan::Epilogue;
     use crate::cuda::gemm::quantized::tests::quantized;
+    use crate::cuda::gemm::swap_ab::tests::{H200, gemm};
     use formats::Block;
 
     fn planned(n: usize, k: usize, block: Block, epilogue: Epilogue) -> Option<Variant> {

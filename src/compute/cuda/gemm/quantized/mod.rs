@@ -1,21 +1,21 @@
 //! Products of quantized weights: how these lie in memory, and the kernels that read them.
 
 pub mod dequantize;
-pub mod gemv_scaled;
+pub mod gemv;
 pub mod gemv_shared;
-pub mod hopper;
+pub mod swap_ab;
 pub mod weights;
 
 use super::product::Product;
-use weights::{CodedWeights, Form};
+use weights::{Form, QuantizedWeights};
 
 /// A product whose weights are `product.params.n` rows of a quantized matrix.
-pub struct CodedProduct {
+pub struct QuantizedProduct {
     /// All but its weights.
     pub product: Product,
     pub form: Form,
     /// From the octet on in which the rows begin.
-    pub weights: CodedWeights,
+    pub weights: QuantizedWeights,
     /// Rows of that octet that come before them.
     pub skip: usize,
 }

@@ -1,6 +1,6 @@
-//! Coded weights on the device: which form does each coding have there, and how is it written?
+//! Quantized weights on the device: which form does each coding have there, and how is it written?
 //!
-//! `kernels/common/coded.cuh` describes the units and headers that are written here. Invariant: the numbers that kernels read from them are those
+//! `kernels/common/quantized.cuh` describes the units and headers that are written here. Invariant: the numbers that kernels read from them are those
 //! of [`Coding::decode_row`], rounded once to the device's number type. A matrix for which that is not certain (no [`Form`], or scales that
 //! are not finite) is not held in codes.
 
@@ -11,7 +11,7 @@ use formats::{Block, Codes, Coding, E2M1, IQ4, Scaled, ScaledRow, Scales, from_e
 use half::f16;
 
 params! {
-    CodedWeights in "common/coded.cuh" {
+    QuantizedWeights in "common/quantized.cuh" {
         units: Address,
         header: i32,
         header_bytes: i32,
@@ -55,7 +55,7 @@ impl Kind {
         }
     }
 
-    /// Bytes of the codes of a unit: `BYTES` in `coded.cuh`.
+    /// Bytes of the codes of a unit: `BYTES` in `quantized.cuh`.
     pub fn code_bytes(self) -> usize {
         match self {
             Kind::FourBits | Kind::TableBits => 256,
@@ -66,7 +66,7 @@ impl Kind {
     }
 }
 
-/// `HeaderKind` in `coded.cuh`.
+/// `HeaderKind` in `quantized.cuh`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Header {
     Halves = 0,
@@ -143,7 +143,7 @@ impl Form {
         Some(Form { kind, header, header_bytes, zero, table })
     }
 
-    /// The forms that the kernels of `linear_scaled.cu`, `linear_coded_hopper.cu` and `linear_few_quantized.cu` have.
+    /// The forms that the kernels of `gemv_quantized.cu`, `gemm_quantized.cu` and `gemv_shared_quantized.cu` have.
     pub const NAMES: [&str; 11] = [
         "four_halves",
         "four_k_blocks",
@@ -181,7 +181,7 @@ impl Form {
         }
     }
 
-    /// Whether kernels have pairs of codes from words of bytes: `CROSSED` in `coded_pairs.cuh`.
+    /// Whether kernels have pairs of codes from words of bytes: `CROSSED` in `quantized_pairs.cuh`.
     pub fn is_crossed(&self) -> bool {
         matches!(self.kind, Kind::EightBits | Kind::Float8)
     }
@@ -197,9 +197,9 @@ impl Form {
     }
 
     /// What kernels are given of a matrix of `cols` columns whose units begin at `units`.
-    pub fn weights(&self, units: Address, cols: usize) -> CodedWeights {
+    pub fn weights(&self, units: Address, cols: usize) -> QuantizedWeights {
         let table = self.table.as_chunks::<4>().0;
-        CodedWeights {
+        QuantizedWeights {
             units,
             header: self.header as i32,
             header_bytes: self.header_bytes as i32,

@@ -1,8 +1,8 @@
-//! Linear layers of few tokens over weights in codes, with the scales on the sums: `kernels/linear_scaled.cu`.
+//! Linear layers of few tokens over quantized weights, with the scales on the sums: `kernels/gemv_quantized.cu`.
 //!
 //! Invariant: how k is cut depends on the shape alone for 1 to 8 tokens, and so do the results of a row.
 
-use super::CodedProduct;
+use super::QuantizedProduct;
 use super::weights::{COLUMNS as COLUMNS_OF_OCTET, DEPTH};
 use crate::Activation;
 use crate::cuda::device::Device;
@@ -14,7 +14,7 @@ use crate::cuda::params::params;
 use base::error::Result;
 
 params! {
-    ScaledLinearParams in "linear_scaled.cu" {
+    GemvQuantizedParams in "gemv_quantized.cu" {
         out: Address,
         x: Address,
         bias: Address,
@@ -178,7 +178,7 @@ impl Plan {
 }
 
 fn name(form: &str, tokens: usize) -> String {
-    format!("linear_scaled_{form}_m{tokens}")
+    format!("gemv_quantized_{form}_m{tokens}")
 }
 
 /// The kernels for each form and number of tokens.
@@ -191,7 +191,7 @@ pub struct Kernels {
 impl Kernels {
     /// Loads them.
     pub fn new(device: &Device) -> Result<Kernels> {
-        let module = device.module("linear_scaled")?;
+        let module = device.module("gemv_quantized")?;
         let shared_bytes = device.facts().block_shared_bytes;
         let mut kernels = Vec::new();
         for variant in VARIANTS {
@@ -213,13 +213,13 @@ impl Kernels {
     pub fn run(
         &self,
         device: &Device,
-        coded: &CodedProduct,
+        coded: &QuantizedProduct,
         results: Results,
         scratch: Address,
         plan: &Plan,
     ) -> Result<()> {
         let (weights, params, cut) = (&coded.weights, &coded.product.params, plan.cut);
-        let params = ScaledLinearParams {
+        let params = GemvQuantizedParams {
             out: params.out,
             x: params.x,
             bias: params.bias,

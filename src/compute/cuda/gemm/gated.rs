@@ -1,4 +1,4 @@
-//! The launch of `kernels/gated_linear_hopper.cu`: gates and up of many tokens on compute capability 9.0, which rows of weights share a tile, and
+//! The launch of `kernels/gemm_gated.cu`: gates and up of many tokens on compute capability 9.0, which rows of weights share a tile, and
 //! which layers are left to a product and the activation after it.
 
 use super::plan::Gemm;
@@ -12,7 +12,7 @@ use crate::cuda::tensor_map::{BOX_COLUMNS, BoxedMatrix, BoxedResults, TensorMap}
 use base::error::Result;
 
 params! {
-    GatedLinearParams in "gated_linear_hopper.cu" {
+    GemmGatedParams in "gemm_gated.cu" {
         weight: TensorMap,
         x: TensorMap,
         out: TensorMap,
@@ -91,7 +91,7 @@ impl Plan {
 
     /// The name of the kernel, without the activation and the number type.
     pub fn kernel(&self) -> String {
-        format!("gated_linear_hopper_r{}", TILES[self.tile].rows)
+        format!("gemm_gated_r{}", TILES[self.tile].rows)
     }
 }
 
@@ -127,9 +127,9 @@ impl Kernels {
         if !has_kernels(device.facts()) {
             return Ok(None);
         }
-        let module = device.module("gated_linear_hopper")?;
+        let module = device.module("gemm_gated")?;
         let load = |tile: &Tile, activation: &str| {
-            let name = format!("gated_linear_hopper_{activation}_r{}_{}", tile.rows, suffix(device.dtype));
+            let name = format!("gemm_gated_{activation}_r{}_{}", tile.rows, suffix(device.dtype));
             let kernel = Kernel::new(&module, &name)?;
             kernel.allow_shared(tile.shared_bytes())?;
             Ok(kernel)
@@ -156,7 +156,7 @@ impl Kernels {
             box_cols: tile.box_columns,
             dtype: device.dtype,
         };
-        let params = GatedLinearParams {
+        let params = GemmGatedParams {
             weight: TensorMap::of_halves(&matrix(params.weight, 2 * n, k, tile.rows))?,
             x: TensorMap::new(&matrix(params.x, m, params.x_stride as usize, TOKENS))?,
             out: TensorMap::of_results(&results)?,
@@ -179,8 +179,8 @@ fn sizes(gemm: &Gemm) -> [usize; 3] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cuda::gemm::hopper::tests::{H200, gemm};
     use crate::cuda::gemm::plan::Epilogue;
+    use crate::cuda::gemm::swap_ab::tests::{H200, gemm};
 
     fn layer(m: usize, n: usize, k: usize) -> Gemm {
         gemm([m, 2 * n, k], Epilogue::Gated)

@@ -5,9 +5,9 @@
 //! tensor-core products, which has the same bits in all kernels.
 
 use super::{
-    BARRIER_BYTES, BOX_COLUMNS, Boxes, Chaining, Device, Epilogue, Facts, Gemm, Hopper, Kernel, Launch, LinearParams,
-    Plan, Results, STAGES_MAX, SWIZZLE_ROWS, Side, TILES, TOKENS_MAX, TOKENS_OF_TILE, hopper_params, m128,
-    shared_of_two, sizes,
+    BARRIER_BYTES, BOX_COLUMNS, Boxes, Chaining, Device, Epilogue, Facts, Gemm, Kernel, Launch, LinearParams, Plan,
+    Results, STAGES_MAX, SWIZZLE_ROWS, Side, SwapAb, TILES, TOKENS_MAX, TOKENS_OF_TILE, m128, shared_of_two, sizes,
+    swap_ab_params,
 };
 use base::error::Result;
 use std::ops::RangeInclusive;
@@ -18,7 +18,7 @@ const LARGE_THREADS: usize = 384;
 const LARGE_PIECE_BYTES: usize = 2 * 64 * 128;
 /// Tokens of their tiles where k is one part, and where it is several, whose sums take as many registers again.
 const LARGE_TOKENS: [usize; 2] = [256, 192];
-/// Rows above which a layer may take them; up to [`TOKENS_MAX`], if one of their tiles holds the rows. One H200, microseconds by two tiles of `linear_hopper` and
+/// Rows above which a layer may take them; up to [`TOKENS_MAX`], if one of their tiles holds the rows. One H200, microseconds by two tiles of `gemm_swap_ab` and
 /// by one of these, with weights that come from memory: 151936 x 1024 with 129 tokens 145 / 106, with 192 tokens 148 / 113, with 256 tokens 173 / 123;
 /// 16384 x 1024 with 129 tokens 16.3 / 14.2, with 256 tokens 18.4 / 15.1; 24576 x 4096 with 129 tokens 82 / 71, with 192 tokens 82 / 73; 151936 x 4096 with 129
 /// tokens 513 / 333. Two of these: 24576 x 4096 with 256 tokens 93 / 148.
@@ -84,7 +84,7 @@ pub struct LargePlan {
 }
 
 impl LargePlan {
-    /// `None` where its tiles would leave a quarter of the multiprocessors idle, or more, and where `linear_hopper` has as few tiles of tokens.
+    /// `None` where its tiles would leave a quarter of the multiprocessors idle, or more, and where `gemm_swap_ab` has as few tiles of tokens.
     fn new(m: usize, n: usize, k: usize, gpu: Facts) -> Option<LargePlan> {
         let tokens = LARGE_TOKENS[usize::from(parts(k) > 1)];
         let tiles = m.div_ceil(tokens) * n.div_ceil(LARGE_COLUMNS);
@@ -118,7 +118,7 @@ pub fn plan(gemm: &Gemm, gpu: Facts) -> Launch {
     }
 }
 
-/// The kernels of `linear_hopper.cu` for these layers alone.
+/// The kernels of `gemm_swap_ab.cu` for these layers alone.
 pub struct Kernels {
     /// Those that add up parts of k in turn, for all tiles.
     pub in_turn: Vec<Kernel>,
@@ -136,7 +136,7 @@ impl Kernels {
     }
 }
 
-impl Hopper {
+impl SwapAb {
     /// Whether it computes batch-invariant layers of such k, whatever their rows and columns.
     pub fn serves_invariant(k: usize) -> bool {
         k > 0 && k.is_multiple_of(BOX_COLUMNS)
@@ -149,7 +149,7 @@ impl Hopper {
 
     /// Whether gated results of such a layer are faster by one launch than by two.
     pub fn prefers_invariant_gated(gemm: &Gemm) -> bool {
-        let is_served = Hopper::serves_invariant(gemm.k) && parts(gemm.k) == 1;
+        let is_served = SwapAb::serves_invariant(gemm.k) && parts(gemm.k) == 1;
         let is_whole = gemm.n.is_multiple_of(2 * GATED_COLUMNS);
         is_served && is_whole && GATED_TOKENS.iter().any(|tokens| tokens.contains(&gemm.m))
     }
@@ -165,10 +165,10 @@ impl Hopper {
         let parts = parts(k);
         let tokens = plan.tokens.min(m.next_multiple_of(SWIZZLE_ROWS));
         let boxes = Boxes { columns: LARGE_COLUMNS, tokens, depth: 1 };
-        let hopper = hopper_params(device, params, boxes, [plan.stages, 1, parts], (Results::Sums, Side::None))?;
+        let params = swap_ab_params(device, params, boxes, [plan.stages, 1, parts], (Results::Sums, Side::None))?;
         let kernel = &self.invariant.large[usize::from(parts > 1)];
         let blocks = [plan.tiles.min(device.facts().processors), 1, 1];
-        kernel.launch(chaining, blocks, LARGE_THREADS, plan.shared_bytes, &hopper)
+        kernel.launch(chaining, blocks, LARGE_THREADS, plan.shared_bytes, &params)
     }
 }
 

@@ -1,7 +1,7 @@
 // A linear layer for any number of tokens. Contract: src/compute/ops/linear.rs. Reference: src/compute/cpu/linear.
 //
 // Compute-bound from about 200 tokens on: 2 m n k operations. It serves where cuBLASLt is missing, and where results must not depend on
-// the batch and `linear_hopper.cu` does not compute them: a result is one chain of tensor-core products in the order of k, whatever the
+// the batch and `gemm_swap_ab.cu` does not compute them: a result is one chain of tensor-core products in the order of k, whatever the
 // tile around it, so that all kernels of this file give the same bits. A thread block computes a tile from a ring of copies of 64 k; a
 // warp holds 16 MT by 16 NT results. Weights are older than the step and begin to come before the kernels before this one have ended.
 #include "common/dependent_launch.cuh"
@@ -10,7 +10,7 @@
 
 // Grid [m / tokens rounded up, n / columns rounded up], block [32 * WM * WN], shared [STAGES * (tokens + columns) rows of 64 numbers].
 template <class T, int MT, int NT, int WM, int WN, int STAGES>
-__device__ void linear_tiled(const LinearParams<T>& p) {
+__device__ void gemm_tiled(const LinearParams<T>& p) {
     using Rows = Tile<64>;
     constexpr int TOKENS = 16 * MT * WM, COLUMNS = 16 * NT * WN, DEPTH = 64, THREADS = 32 * WM * WN;
     constexpr int X_SLICE = TOKENS * Rows::STRIDE * 8, SLICES = X_SLICE + COLUMNS * Rows::STRIDE * 8;  // numbers of a stage
@@ -97,9 +97,9 @@ __device__ void linear_tiled(const LinearParams<T>& p) {
 
 #define KERNEL(tokens, columns, mt, nt, wm, wn, stages, blocks, dtype)                                                      \
     extern "C" __global__ void __launch_bounds__(32 * wm * wn, blocks)                                                      \
-        nvllm_k_linear_tiled_t##tokens##_c##columns##_##dtype(const __grid_constant__ LinearParams<dtype> p) {             \
+        nvllm_k_gemm_tiled_t##tokens##_c##columns##_##dtype(const __grid_constant__ LinearParams<dtype> p) {             \
         static_assert(tokens == 16 * mt * wm && columns == 16 * nt * wn, "the name says what it computes");                 \
-        linear_tiled<dtype, mt, nt, wm, wn, stages>(p);                                                                     \
+        gemm_tiled<dtype, mt, nt, wm, wn, stages>(p);                                                                     \
     }
 #define KERNELS(tokens, columns, mt, nt, wm, wn, stages, blocks)  \
     KERNEL(tokens, columns, mt, nt, wm, wn, stages, blocks, bf16) \

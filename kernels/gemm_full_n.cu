@@ -1,14 +1,14 @@
 // A linear layer of up to 256 tokens whose weights are many, on compute capability 9.0. Contract: src/compute/ops/linear.rs, src/compute/ops/gated_linear.rs,
 // src/compute/ops/linear_add_norm.rs. Reference: src/compute/cpu/linear.
 //
-// As linear_hopper.cu, with one tile of tokens, so that weights are read once, and with up to three warpgroups of 64 rows of weights each, so that x is read by fewer thread
+// As gemm_swap_ab.cu, with one tile of tokens, so that weights are read once, and with up to three warpgroups of 64 rows of weights each, so that x is read by fewer thread
 // blocks: with many tokens these layers are bound by what multiprocessors read from the second-level cache. A thread block takes a multiprocessor.
 //
 // `split` thread blocks of a cluster divide k. Each leaves its sums in its shared memory; after a barrier each reads those of its tokens from all, adds
 // them in the order of k, and stores them.
 #include "common/cluster.cuh"
 #include "common/dependent_launch.cuh"
-#include "common/linear_hopper.cuh"
+#include "common/gemm_swap_ab.cuh"
 #include "common/row_factors.cuh"
 
 constexpr int COPY_WARPS = 4;                     // one copies, the others find the factors of rows
@@ -60,7 +60,7 @@ __device__ inline void multiply(float (&sum)[TOKENS / 2], uint64_t a, uint64_t b
 // Grid [split, tiles of columns], cluster [split], block [128 (GROUPS + 1)], shared [TALL_BARRIER_BYTES + at least stages * STAGE bytes, and room for the sums
 // and results].
 template <class T, int GROUPS, int TOKENS, Results RESULTS>
-__device__ void linear_hopper_tall(const HopperParams<T>& p) {
+__device__ void gemm_full_n(const GemmSwapAbParams<T>& p) {
     constexpr int ROWS = 64 * GROUPS, STAGE = (ROWS + TOKENS) * 128, MULTIPLYING = 128 * GROUPS;
     constexpr bool IS_GATED = RESULTS == Results::GATED, IS_ADDED = RESULTS == Results::ADDED;
     constexpr int COLUMNS = IS_GATED ? 32 : 64;  // of `out`, of a warpgroup
@@ -79,7 +79,7 @@ __device__ void linear_hopper_tall(const HopperParams<T>& p) {
         fence_barrier_init();
     }
     __syncthreads();
-    // k is divided in units of 128, as in linear_hopper.cu.
+    // k is divided in units of 128, as in gemm_swap_ab.cu.
     const int pairs = (p.k / 64 + 1) / 2;
     const int first_step = (pairs * part >> log_split) * 2, steps = min((pairs * (part + 1) >> log_split) * 2, p.k / 64) - first_step;
     const int box_tokens = tokens_of_tile(p.m, 1);
@@ -258,8 +258,8 @@ __device__ void linear_hopper_tall(const HopperParams<T>& p) {
 #endif
 #define KERNEL(name, groups, tokens, results, dtype)                                                                  \
     extern "C" __global__ void __launch_bounds__(128 * (groups + 1), 1)                                               \
-        nvllm_k_linear_hopper_tall_##name##g##groups##_t##tokens##_##dtype(const __grid_constant__ HopperParams<dtype> p) { \
-        BODY(linear_hopper_tall<dtype, groups, tokens, results>(p))                                                   \
+        nvllm_k_gemm_full_n_##name##g##groups##_t##tokens##_##dtype(const __grid_constant__ GemmSwapAbParams<dtype> p) { \
+        BODY(gemm_full_n<dtype, groups, tokens, results>(p))                                                   \
     }
 #define KERNELS_OF(groups, tokens, dtype)                       \
     KERNEL(, groups, tokens, Results::SUMS, dtype)              \

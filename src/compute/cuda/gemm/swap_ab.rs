@@ -1,11 +1,11 @@
-//! The launch of `kernels/linear_hopper.cu`: how a linear layer is cut on compute capability 9.0.
+//! The launch of `kernels/gemm_swap_ab.cu`: how a linear layer is cut on compute capability 9.0.
 //!
-//! By default it computes 9 to 256 tokens, of which `hopper/m128.rs` takes some with the same bits, and `hopper/full_n.rs` layers with many weights.
+//! By default it computes 9 to 256 tokens, of which `swap_ab/m128.rs` takes some with the same bits, and `swap_ab/full_n.rs` layers with many weights.
 //! Row counts form classes, those that a kernel's tile of tokens holds and 129 to 256. Within a class, k is divided in one way, so that a row has the
 //! same bits among any number of rows of the class. How it is divided depends on the layer and on whether the tokens fill one tile of 128 or two:
 //! the classes up to 128 share their bits.
 //!
-//! Batch-invariant layers have any number of tokens: `hopper/invariant.rs`.
+//! Batch-invariant layers have any number of tokens: `swap_ab/invariant.rs`.
 
 mod full_n;
 mod invariant;
@@ -24,7 +24,7 @@ use base::error::Result;
 use formats::DType;
 
 params! {
-    HopperParams in "common/linear_hopper.cuh" {
+    GemmSwapAbParams in "common/gemm_swap_ab.cuh" {
         weight: TensorMap,
         x: TensorMap,
         out: Address,
@@ -82,7 +82,7 @@ const HALVED_FROM: usize = 145;
 /// Units of a tile, of 16 columns by 8 tokens, that lie side by side: `CONSUMERS`.
 const UNITS: usize = 4;
 const UNIT_TOKENS: usize = 8;
-/// Tokens from which on `linear_hopper_tall.cu` computes layers with many weights: where a class of row counts begins. Decode steps of the 8B shape with 64 rows over
+/// Tokens from which on `gemm_full_n.cu` computes layers with many weights: where a class of row counts begins. Decode steps of the 8B shape with 64 rows over
 /// 555 tokens in a graph, by the kernels above and with it: one H200 5,604 and 5,288 us, one H100 7,362 and 7,264. Fewer rows were not compared on one device.
 const FULL_N_TOKENS_MIN: usize = 33;
 /// Parts at most in which the squares of the rows of a tile are added up, by one warp. One H200, decode step of the 8B shape, whose rows have 64 parts, with
@@ -206,17 +206,17 @@ impl Plan {
 /// The kernel of a layer, and its cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Launch {
-    /// `linear_hopper.cu`.
+    /// `gemm_swap_ab.cu`.
     Tile(Plan),
-    /// `linear_hopper.cu`, for many tokens.
+    /// `gemm_swap_ab.cu`, for many tokens.
     Large(invariant::LargePlan),
-    /// `linear_hopper_wide.cu`.
+    /// `gemm_m128.cu`.
     M128(m128::Plan),
-    /// `linear_hopper_tall.cu`.
+    /// `gemm_full_n.cu`.
     FullN(full_n::Plan),
 }
 
-/// How a layer that they [serve](Hopper::serves) is computed by default.
+/// How a layer that they [serve](SwapAb::serves) is computed by default.
 pub fn plan(gemm: &Gemm, gpu: Facts) -> Launch {
     let [m, n, k] = gemm.sizes();
     if let Some(plan) = full_n([m, n, k], gpu) {
@@ -232,27 +232,27 @@ pub fn plan(gemm: &Gemm, gpu: Facts) -> Launch {
     Launch::Tile(plan)
 }
 
-/// How a layer whose k they [serve](Hopper::serves_invariant) is computed such that a result depends on its row and column alone. Gated layers are those whose
-/// sums are [one chain](Hopper::is_one_chain).
+/// How a layer whose k they [serve](SwapAb::serves_invariant) is computed such that a result depends on its row and column alone. Gated layers are those whose
+/// sums are [one chain](SwapAb::is_one_chain).
 pub fn plan_invariant(gemm: &Gemm, gpu: Facts) -> Launch {
     invariant::plan(gemm, gpu)
 }
 
-/// How `linear_hopper_tall.cu` computes such a layer, if it does by default.
+/// How `gemm_full_n.cu` computes such a layer, if it does by default.
 fn full_n(sizes @ [m, ..]: [usize; 3], gpu: Facts) -> Option<full_n::Plan> {
     full_n::Plan::new(sizes, gpu).filter(|_| m >= FULL_N_TOKENS_MIN)
 }
 
 /// Whether it is faster than cuBLASLt, or as fast: its neighbours overlap with it. One answer for each class of row counts.
 ///
-/// One H200, microseconds of `linear_hopper` / cuBLASLt with weights that come from memory. 4096 x 1024 with 16 tokens 3.1 / 5.3, with 64
+/// One H200, microseconds of `gemm_swap_ab` / cuBLASLt with weights that come from memory. 4096 x 1024 with 16 tokens 3.1 / 5.3, with 64
 /// tokens 4.1 / 5.2, with 128 tokens 4.8 / 5.3, with 256 tokens 5.9 / 6.2; 1024 x 3072 with 64 tokens 3.9 / 7.1, with 256 tokens 7.3 / 7.2;
 /// 6144 x 1024 with 256 tokens 8.0 / 7.6; 4096 x 4096 with 64 tokens 10.6 / 12.1; 6144 x 4096 with 64 tokens 14.8 / 15.9, with 256 tokens
 /// 26.7 / 21.6; 4096 x 14336 with 64 tokens 30.3 / 34.3; 28672 x 4096 with 64 tokens 61.5 / 60.0, with 128 tokens 67.4 / 64.2; 151936 x 1024
 /// with 32 tokens 76.5 / 80.9, with 128 tokens 102 / 88.
 ///
 /// Whole decode steps, whose layers have 4 to 12 MB of weights, over 555 tokens: with 144 rows 3.30 / 3.53 ms, with 192 rows 4.08 / 4.29 ms,
-/// with 256 rows 5.21 / 5.31 ms. The same of the 8B shape, for which `linear_hopper_tall.cu` stands: with 96 rows 6.22 / 6.90 ms, with 128 rows 6.92 / 7.50 ms, with
+/// with 256 rows 5.21 / 5.31 ms. The same of the 8B shape, for which `gemm_full_n.cu` stands: with 96 rows 6.22 / 6.90 ms, with 128 rows 6.92 / 7.50 ms, with
 /// 144 rows 7.78 / 8.08 ms, with 192 rows 8.86 / 9.59 ms, with 256 rows 11.22 / 11.30 ms.
 pub fn is_preferred(gemm: &Gemm, gpu: Facts) -> bool {
     let [m, n, k] = gemm.sizes();
@@ -298,13 +298,13 @@ impl Launch {
     }
 }
 
-/// The name of a kernel of `linear_hopper.cu` whose tiles hold `tokens`.
+/// The name of a kernel of `gemm_swap_ab.cu` whose tiles hold `tokens`.
 fn tile_name(prefix: &str, tokens: usize) -> String {
-    format!("linear_hopper_{prefix}t{tokens}")
+    format!("gemm_swap_ab_{prefix}t{tokens}")
 }
 
 /// The kernels, for all tiles.
-pub struct Hopper {
+pub struct SwapAb {
     kernels: Vec<Kernel>,
     /// Those for [`Results::Gated`].
     gated: Vec<Kernel>,
@@ -317,14 +317,14 @@ pub struct Hopper {
     full_n: full_n::Kernels,
 }
 
-impl Hopper {
+impl SwapAb {
     /// Loads them, where the device has the capability that they are compiled for.
-    pub fn new(device: &Device) -> Result<Option<Hopper>> {
+    pub fn new(device: &Device) -> Result<Option<SwapAb>> {
         let facts = device.facts();
         if !facts.is_hopper() {
             return Ok(None);
         }
-        let module = device.module("linear_hopper")?;
+        let module = device.module("gemm_swap_ab")?;
         let load = |prefix: &str, tokens: usize| {
             let kernel = Kernel::new(&module, &format!("{}_{}", tile_name(prefix, tokens), suffix(device.dtype)))?;
             kernel.allow_shared(facts.block_shared_bytes)?;
@@ -335,7 +335,7 @@ impl Hopper {
         // In each row, parts are rounded up to four.
         let of_tiles = TOKENS_MAX.div_ceil(TILES[TILES.len() - 1].tokens) * 4 * TILE_PARTS_MAX;
         let square_bytes = of_tiles.max(TOKENS_MAX * full_n::PARTS_MAX) * size_of::<f32>();
-        Ok(Some(Hopper {
+        Ok(Some(SwapAb {
             kernels: all("")?,
             gated: all("gated_")?,
             added,
@@ -396,7 +396,7 @@ impl Hopper {
         }
     }
 
-    /// By a kernel of `linear_hopper_tall.cu`.
+    /// By a kernel of `gemm_full_n.cu`.
     fn launch_full_n(
         &self,
         device: &Device,
@@ -406,12 +406,12 @@ impl Hopper {
         results: (Results, Side),
     ) -> Result<()> {
         let boxes = plan.boxes((params.m as usize).next_multiple_of(SWIZZLE_ROWS));
-        let hopper = hopper_params(device, params, boxes, [plan.stages, plan.split, plan.split], results)?;
+        let params = swap_ab_params(device, params, boxes, [plan.stages, plan.split, plan.split], results)?;
         let (kernel, blocks) = (self.full_n.kernel(plan, results), [plan.split, plan.tiles, 1]);
-        kernel.launch_clusters(chaining, blocks, plan.split, plan.threads(), plan.shared_bytes, &hopper)
+        kernel.launch_clusters(chaining, blocks, plan.split, plan.threads(), plan.shared_bytes, &params)
     }
 
-    /// By a kernel of `linear_hopper_wide.cu`.
+    /// By a kernel of `gemm_m128.cu`.
     fn launch_m128(
         &self,
         device: &Device,
@@ -420,9 +420,9 @@ impl Hopper {
         plan: &m128::Plan,
         results: (Results, Side),
     ) -> Result<()> {
-        let hopper = hopper_params(device, params, plan.boxes(), [plan.stages, 1, 1], results)?;
+        let params = swap_ab_params(device, params, plan.boxes(), [plan.stages, 1, 1], results)?;
         let ([tiles, columns], kernel) = (plan.grid, self.m128.kernel(plan, results.0));
-        kernel.launch(chaining, [tiles, columns, 1], m128::THREADS, plan.shared_bytes, &hopper)
+        kernel.launch(chaining, [tiles, columns, 1], m128::THREADS, plan.shared_bytes, &params)
     }
 
     fn launch_tile(
@@ -446,10 +446,10 @@ impl Hopper {
             tokens
         };
         let boxes = Boxes { columns: COLUMNS, tokens, depth };
-        let hopper =
-            hopper_params(device, params, boxes, [plan.stages, plan.split, plan.split * plan.chains], results)?;
+        let params =
+            swap_ab_params(device, params, boxes, [plan.stages, plan.split, plan.split * plan.chains], results)?;
         let blocks = [plan.grid[0] * plan.split, plan.grid[1], 1];
-        kernel.launch_clusters(chaining, blocks, plan.split, THREADS, plan.shared_bytes, &hopper)
+        kernel.launch_clusters(chaining, blocks, plan.split, THREADS, plan.shared_bytes, &params)
     }
 }
 
@@ -466,13 +466,13 @@ struct Boxes {
 }
 
 /// What the kernels take, with `[stages, split, parts]`.
-fn hopper_params(
+fn swap_ab_params(
     device: &Device,
     params: &LinearParams,
     boxes: Boxes,
     [stages, split, parts]: [usize; 3],
     (results, side): (Results, Side),
-) -> Result<HopperParams> {
+) -> Result<GemmSwapAbParams> {
     let [m, n, k] = sizes(params);
     let matrix = |at, rows, stride, box_rows| {
         let box_depth = boxes.depth;
@@ -488,7 +488,7 @@ fn hopper_params(
         Side::Factors(factors) => (Some(factors), None),
         Side::Added(added, factors) => (Some(factors), Some(added)),
     };
-    Ok(HopperParams {
+    Ok(GemmSwapAbParams {
         weight,
         x: TensorMap::new(&matrix(params.x, m, params.x_stride as usize, boxes.tokens))?,
         out: params.out,

@@ -1,21 +1,21 @@
 // A linear layer of up to 8 tokens over quantized weights that shared memory holds all at once. Contract: src/compute/ops/linear.rs, and
 // src/compute/ops/gated_linear.rs where the results are gated. Reference: src/compute/cpu/linear.
 //
-// Bound by latency. linear_few.cu with units of quantized weights (common/coded.cuh) in shared memory: the copies begin with the thread block, and most
-// weights are fragments in registers before the kernels that compute x have ended. A weight is that of decode_weights.cu: scale, zero and minimum in
+// Bound by latency. gemv_shared.cu with units of quantized weights (common/quantized.cuh) in shared memory: the copies begin with the thread block, and most
+// weights are fragments in registers before the kernels that compute x have ended. A weight is that of dequantize_weights.cu: scale, zero and minimum in
 // f32, rounded once to T. The sums of the warps are added in their order, which is the same for 1 to 8 tokens.
 #include "common/activation.cuh"
-#include "common/coded.cuh"
+#include "common/quantized.cuh"
 #include "common/dependent_launch.cuh"
 #include "common/linear.cuh"
 #include "common/warpgroup.cuh"
 
 template <class T>
-struct FewQuantizedParams {
+struct GemvSharedQuantizedParams {
     T* out;              // [m, out_stride], at the first column
     const T* x;          // [m, x_stride]
     const float* bias;   // [n], or null; of gated results [2 n]
-    CodedWeights weight;  // of n columns; of gated results those of n gates, then of n ups
+    QuantizedWeights weight;  // of n columns; of gated results those of n gates, then of n ups
     int m;               // tokens, at most 8
     int n;               // columns of `out`; of gated results a multiple of 8
     int k;               // a multiple of 8
@@ -34,7 +34,7 @@ constexpr int DEPTH = 64, BARRIER_BYTES = 128;
 // Grid [at least the thread blocks that have columns], block [32 * warps],
 // shared [BARRIER_BYTES + OCTETS * units of a row * unit + warps * m * (8 OCTETS + 2) * 4 bytes].
 template <class T, class Codes, int HEADER, int HEADER_BYTES, int OCTETS, int STEPS, int EARLY>
-__device__ void linear_few_quantized(const FewQuantizedParams<T>& p) {
+__device__ void gemv_shared_quantized(const GemvSharedQuantizedParams<T>& p) {
     constexpr int PAIRS = (OCTETS + 1) / 2, PART = OCTETS * 8 + 2;
     extern __shared__ __align__(128) uint8_t shared[];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
@@ -152,8 +152,8 @@ __device__ void linear_few_quantized(const FewQuantizedParams<T>& p) {
 
 #define KERNEL(name, codes, header, bytes, octets, steps, early, dtype)                                                              \
     extern "C" __global__ void __launch_bounds__(512, 2)                                                                             \
-        nvllm_k_linear_few_quantized_##name##_o##octets##_s##steps##_##dtype(const __grid_constant__ FewQuantizedParams<dtype> p) { \
-        linear_few_quantized<dtype, codes, header, bytes, octets, steps, early>(p);                                                  \
+        nvllm_k_gemv_shared_quantized_##name##_o##octets##_s##steps##_##dtype(const __grid_constant__ GemvSharedQuantizedParams<dtype> p) { \
+        gemv_shared_quantized<dtype, codes, header, bytes, octets, steps, early>(p);                                                  \
     }
 #define VARIANTS(name, codes, header, bytes, dtype)      \
     KERNEL(name, codes, header, bytes, 1, 4, 2, dtype)   \

@@ -1,4 +1,4 @@
-//! The launch of `kernels/linear_hopper_tall.cu`: layers with many weights, which are read once for all tokens.
+//! The launch of `kernels/gemm_full_n.cu`: layers with many weights, which are read once for all tokens.
 
 use super::{
     BARRIER_BYTES, BOX_COLUMNS, Boxes, Device, Epilogue, Facts, Kernel, Results, STAGES_MAX, Side, TOKENS_MAX,
@@ -76,7 +76,7 @@ impl Plan {
     }
 }
 
-/// Warpgroups of a thread block, and thread blocks that divide k. The latter are those of `linear_hopper.cu` for up to 128 tokens, whose bits these layers have; the
+/// Warpgroups of a thread block, and thread blocks that divide k. The latter are those of `gemm_swap_ab.cu` for up to 128 tokens, whose bits these layers have; the
 /// former let a multiprocessor read least, of weights and of x. `None` where seven tenths of the multiprocessors are not in use all the time.
 fn choice(n: usize, k: usize, gpu: Facts) -> Option<(usize, usize)> {
     let split = super::Plan::new(TOKENS_OF_TILE, n, k, gpu).split;
@@ -99,7 +99,7 @@ pub fn name(groups: usize, tokens: usize, epilogue: Epilogue) -> String {
         Epilogue::Gated => "gated_",
         Epilogue::AddNorm { .. } => "added_",
     };
-    format!("linear_hopper_tall_{prefix}g{groups}_t{tokens}")
+    format!("gemm_full_n_{prefix}g{groups}_t{tokens}")
 }
 
 /// The kernels of the file, by [`TOKENS`] and [`GROUPS`].
@@ -112,7 +112,7 @@ pub struct Kernels {
 
 impl Kernels {
     pub fn new(device: &Device) -> Result<Kernels> {
-        let module = device.module("linear_hopper_tall")?;
+        let module = device.module("gemm_full_n")?;
         let load = |epilogue: Epilogue, groups: usize, tokens: usize| {
             let name = format!("{}_{}", name(groups, tokens, epilogue), suffix(device.dtype));
             let kernel = Kernel::new(&module, &name)?;

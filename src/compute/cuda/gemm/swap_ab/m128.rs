@@ -1,4 +1,4 @@
-//! The launch of `kernels/linear_hopper_wide.cu`: layers whose tiles of tokens are nearly full, with the bits of `linear_hopper.cu`.
+//! The launch of `kernels/gemm_m128.cu`: layers whose tiles of tokens are nearly full, with the bits of `gemm_swap_ab.cu`.
 
 use super::{
     BARRIER_BYTES, BOX_COLUMNS, Boxes, Device, Epilogue, Facts, Gemm, Kernel, Results, STAGES_MAX, SWIZZLE_ROWS,
@@ -11,7 +11,7 @@ pub const THREADS: usize = 320;
 const SUMS_COLUMNS: usize = 64;
 const GATED_COLUMNS: [usize; 2] = [64, 96];
 /// Tokens of a tile from which on it is faster: tensor cores compute 128 of them in any case. One H200, microseconds of the four products of a layer in a graph,
-/// by `linear_hopper.cu` and with qkv, 4096 x 1024, in this kernel: 96 rows 21.4 and 21.5, 104 rows 24.9 and 24.1, 128 rows 25.5 and 24.9, 192 rows 28.5 and
+/// by `gemm_swap_ab.cu` and with qkv, 4096 x 1024, in this kernel: 96 rows 21.4 and 21.5, 104 rows 24.9 and 24.1, 128 rows 25.5 and 24.9, 192 rows 28.5 and
 /// 28.5, 208 rows 32.3 and 31.7, 256 rows 33.3 and 32.7; with gates and up, 6144 x 1024: 112 rows 25.0 and 25.1, 120 rows 25.3 and 24.5, 128 rows 25.5 and
 /// 24.1, 224 rows 32.6 and 33.6, 240 rows 32.9 and 32.4, 256 rows 33.3 and 31.3.
 const SUMS_TOKENS_MIN: usize = 104;
@@ -30,7 +30,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Of a layer whose k is not divided. `None` where `linear_hopper.cu` is faster, and where not all tiles run at once.
+    /// Of a layer whose k is not divided. `None` where `gemm_swap_ab.cu` is faster, and where not all tiles run at once.
     pub fn new(gemm: &Gemm, gpu: Facts) -> Option<Plan> {
         let [m, n, k] = gemm.sizes();
         let tiles = m.div_ceil(TOKENS_OF_TILE);
@@ -57,7 +57,7 @@ impl Plan {
 /// The name of a kernel of the file.
 pub fn name(columns: usize, epilogue: Epilogue) -> String {
     let prefix = if epilogue == Epilogue::Gated { "gated_" } else { "" };
-    format!("linear_hopper_wide_{prefix}c{columns}")
+    format!("gemm_m128_{prefix}c{columns}")
 }
 
 /// The kernels of the file.
@@ -69,7 +69,7 @@ pub struct Kernels {
 
 impl Kernels {
     pub fn new(device: &Device) -> Result<Kernels> {
-        let module = device.module("linear_hopper_wide")?;
+        let module = device.module("gemm_m128")?;
         let load = |columns: usize, epilogue: Epilogue| {
             let kernel = Kernel::new(&module, &format!("{}_{}", name(columns, epilogue), suffix(device.dtype)))?;
             kernel.allow_shared(device.facts().block_shared_bytes)?;

@@ -1,9 +1,9 @@
-//! The launch of `kernels/linear_coded_hopper.cu`: how a linear layer over weights in codes is cut on compute capability 9.0.
+//! The launch of `kernels/gemm_quantized.cu`: how a linear layer over quantized weights is cut on compute capability 9.0.
 //!
-//! Row counts form the classes of `gemm/hopper.rs`: up to 16, 32, 64 and 128 tokens, and 129 to 256. Within a class, a layer is cut in one way, so that
+//! Row counts form the classes of `gemm/swap_ab.rs`: up to 16, 32, 64 and 128 tokens, and 129 to 256. Within a class, a layer is cut in one way, so that
 //! a row has the same bits among any number of rows of the class.
 
-use super::CodedProduct;
+use super::QuantizedProduct;
 use super::weights::{COLUMNS as OCTET, DEPTH, Form};
 use crate::Activation;
 use crate::cuda::device::Device;
@@ -16,7 +16,7 @@ use crate::cuda::tensor_map::{BOX_COLUMNS, BoxedBytes, BoxedMatrix, TensorMap};
 use base::error::Result;
 
 params! {
-    CodedHopperParams in "linear_coded_hopper.cu" {
+    GemmQuantizedParams in "gemm_quantized.cu" {
         codes: TensorMap,
         x: TensorMap,
         out: Address,
@@ -31,7 +31,7 @@ params! {
         is_gelu_tanh: i32,
         is_arranged: i32,
     }
-    ArrangeRowsParams in "linear_coded_hopper.cu" {
+    ArrangeRowsParams in "gemm_quantized.cu" {
         out: Address,
         x: Address,
         m: i32,
@@ -155,9 +155,9 @@ impl Plan {
         plans.min_by_key(|(cost, _)| *cost).map(|(_, plan)| plan)
     }
 
-    /// Whether it is faster than to multiply by decoded weights. Each tile of tokens decodes all weights, which pays where there are enough tiles.
+    /// Whether it is faster than to multiply by dequantized weights. Each tile of tokens decodes all weights, which pays where there are enough tiles.
     ///
-    /// One H200, 512 rows, microseconds by decoded weights and by this, 8 bits: 4096 x 1024 12.3 and 16.2, 1024 x 2048 8.7 and 18.6, 6144 x 1024 16.7
+    /// One H200, 512 rows, microseconds by dequantized weights and by this, 8 bits: 4096 x 1024 12.3 and 16.2, 1024 x 2048 8.7 and 18.6, 6144 x 1024 16.7
     /// and 22.6. 24576 x 4096 takes 177 by this, of which the product in bf16 is 131.
     fn pays(&self, layer: Layer, gpu: Facts) -> bool {
         let (tokens, columns) = (TILES[self.tile].tokens, self.warpgroups * WARPGROUP_COLUMNS);
@@ -222,7 +222,7 @@ impl Plan {
 }
 
 fn name(form: &str, Tile { tokens, columns, .. }: &Tile) -> String {
-    format!("linear_coded_hopper_{form}_t{tokens}_c{columns}")
+    format!("gemm_quantized_{form}_t{tokens}_c{columns}")
 }
 
 /// The kernels, for each form and tile.
@@ -238,7 +238,7 @@ impl Kernels {
         if !facts.is_hopper() {
             return Ok(None);
         }
-        let module = device.module("linear_coded_hopper")?;
+        let module = device.module("gemm_quantized")?;
         let mut kernels = Vec::new();
         for form in Form::NAMES {
             let load = |tile: &Tile| {
@@ -256,12 +256,12 @@ impl Kernels {
     pub fn run(
         &self,
         device: &Device,
-        coded: &CodedProduct,
+        coded: &QuantizedProduct,
         results: Results,
         scratch: Address,
         plan: &Plan,
     ) -> Result<()> {
-        let (CodedProduct { form, weights, .. }, params) = (coded, &coded.product.params);
+        let (QuantizedProduct { form, weights, .. }, params) = (coded, &coded.product.params);
         let [m, n, k] = [params.m, params.n, params.k].map(|size| size as usize);
         let (is_gated, is_arranged) = (results != Results::Sums, plan.is_arranged);
         let (Tile { tokens, units, .. }, columns) = (&TILES[plan.tile], plan.warpgroups * WARPGROUP_COLUMNS);
@@ -284,7 +284,7 @@ impl Kernels {
             box_depth: *units,
             dtype: device.dtype,
         };
-        let params = CodedHopperParams {
+        let params = GemmQuantizedParams {
             codes: TensorMap::of_bytes(&codes)?,
             x: TensorMap::new(&x)?,
             out: params.out,
@@ -319,7 +319,7 @@ impl Kernels {
 mod tests {
     use super::*;
 
-    use crate::cuda::gemm::hopper::tests::H200;
+    use crate::cuda::gemm::swap_ab::tests::H200;
 
     fn layer(m: usize, n: usize, k: usize, unit_bytes: usize) -> Layer {
         Layer { m, n, units: k.div_ceil(DEPTH), unit_bytes }

@@ -1,9 +1,9 @@
-// A linear layer over coded weights on compute capability 9.0, for 9 and more tokens, and for fewer where linear_scaled.cu does not serve k. Contract: src/compute/ops/linear.rs, and
+// A linear layer over quantized weights on compute capability 9.0, for 9 and more tokens, and for fewer where gemv_quantized.cu does not serve k. Contract: src/compute/ops/linear.rs, and
 // src/compute/ops/gated_linear.rs where the results are gated. Reference: src/compute/cpu/linear.
 //
 // Bound by memory for 8 bits and 16 tokens, by instructions up to about 64 tokens, then by the tensor cores and shared memory. As in
-// linear_hopper.cu, weights are the 64 rows of a warpgroup's product and tokens are its N columns. Here the weights come from registers: each warp
-// decodes the units of its 16 columns (common/coded.cuh), whose lanes hold what a fragment holds, while the tensor cores multiply those before.
+// gemm_swap_ab.cu, weights are the 64 rows of a warpgroup's product and tokens are its N columns. Here the weights come from registers: each warp
+// decodes the units of its 16 columns (common/quantized.cuh), whose lanes hold what a fragment holds, while the tensor cores multiply those before.
 //
 // A weight is `(code - zero) * scale` or `(code - zero) * scale + offset` in 16-bit arithmetic: `code - zero` is exact, scale and offset are
 // rounded to T, and the result is rounded once. A lane of a unit has eight numbers in sequence, a lane of a fragment four pairs that lie eight
@@ -12,15 +12,15 @@
 //
 // A warp of a gated layer has 8 gates and their ups, whose sums lie in the same lane.
 //
-// `split` thread blocks of a cluster divide k as in linear_hopper.cu. A result depends on its row, on k and on `split` only.
+// `split` thread blocks of a cluster divide k as in gemm_swap_ab.cu. A result depends on its row, on k and on `split` only.
 #include "common/activation.cuh"
 #include "common/cluster.cuh"
-#include "common/coded_pairs.cuh"
+#include "common/quantized_pairs.cuh"
 #include "common/dependent_launch.cuh"
 #include "common/warpgroup.cuh"
 
 template <class T>
-struct CodedHopperParams {
+struct GemmQuantizedParams {
     TensorMap codes;    // [octets, units of a row * unit / 8] of 8 bytes: boxes of `columns` / 8 octets, of gated results half of them, by UNITS units
     TensorMap x;        // boxes of TOKENS by UNITS * 64 k
     T* out;             // [m, out_stride], at the first column
@@ -89,7 +89,7 @@ constexpr int BARRIER_BYTES = 1024;
 // UNITS * TOKENS * 128 bytes. Thread blocks walk over tiles; if k is split, there is a place for each tile, and the ring holds at least
 // columns * TOKENS * 4 bytes. Of more than one step the ring holds at least two.
 template <class T, class Codes, int HEADER, int HEADER_BYTES, int TOKENS, int UNITS, int GROUP>
-__device__ void linear_coded_hopper(const CodedHopperParams<T>& p) {
+__device__ void gemm_quantized(const GemmQuantizedParams<T>& p) {
     constexpr int UNIT = Codes::BYTES + 8 * HEADER_BYTES, X_BYTES = UNITS * TOKENS * 128;
     extern __shared__ __align__(1024) uint8_t shared[];
     const int lane = threadIdx.x % 32, warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
@@ -333,13 +333,13 @@ __device__ void linear_coded_hopper(const CodedHopperParams<T>& p) {
 }
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-#define BODY(...) linear_coded_hopper<__VA_ARGS__>(p);
+#define BODY(...) gemm_quantized<__VA_ARGS__>(p);
 #else
 #define BODY(...)
 #endif
 #define KERNEL(name, codes, header, bytes, tokens, columns, units, group, blocks, dtype)                                          \
     extern "C" __global__ void __launch_bounds__(columns * 2 + 128, blocks)                                                       \
-        nvllm_k_linear_coded_hopper_##name##_t##tokens##_c##columns##_##dtype(const __grid_constant__ CodedHopperParams<dtype> p) { \
+        nvllm_k_gemm_quantized_##name##_t##tokens##_c##columns##_##dtype(const __grid_constant__ GemmQuantizedParams<dtype> p) { \
         BODY(dtype, codes, header, bytes, tokens, units, group)                                                                   \
     }
 #define VARIANTS(name, codes, header, bytes, dtype)                    \

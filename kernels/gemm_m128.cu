@@ -1,11 +1,11 @@
 // A linear layer of 104 to 128 or of 208 to 256 tokens on compute capability 9.0. Contract: src/compute/ops/linear.rs, src/compute/ops/gated_linear.rs. Reference:
 // src/compute/cpu/linear.
 //
-// As linear_hopper.cu, and with its bits: one chain of tensor-core products in the order of k for each result. Here tokens are the operand of 64 rows, and columns
+// As gemm_swap_ab.cu, and with its bits: one chain of tensor-core products in the order of k for each result. Here tokens are the operand of 64 rows, and columns
 // are N, so that two warpgroups share a tile of 128 tokens, and a thread has a gate and its up. With 96 rows of weights in a tile, a layer of 6144 such
 // rows and two tiles of tokens runs at once. Bound by what the multiprocessors read from the second-level cache.
 #include "common/dependent_launch.cuh"
-#include "common/linear_hopper.cuh"
+#include "common/gemm_swap_ab.cuh"
 #include "common/row_factors.cuh"
 
 constexpr int TOKENS = 128, CONSUMERS = 8, MULTIPLYING = 32 * CONSUMERS;  // of a tile; warps that multiply, and their threads
@@ -16,7 +16,7 @@ __device__ inline void store_matrices(uint32_t at, uint32_t a, uint32_t b, uint3
 
 // Of a thread's column `column` and the next.
 template <class T>
-__device__ inline float2 bias_of(const HopperParams<T>& p, int column, int half) {
+__device__ inline float2 bias_of(const GemmSwapAbParams<T>& p, int column, int half) {
     if (!p.bias) return make_float2(0.0f, 0.0f);
     const float* at = p.bias + half * p.n + column;
     return make_float2(column < p.n ? at[0] : 0.0f, column + 1 < p.n ? at[1] : 0.0f);
@@ -24,7 +24,7 @@ __device__ inline float2 bias_of(const HopperParams<T>& p, int column, int half)
 
 // Grid [tiles of tokens, tiles of columns], block [320], shared [BARRIER_BYTES + stages * (128 + COLUMNS) * 128 bytes]. COLUMNS: rows of weights of a tile.
 template <class T, int COLUMNS, Results RESULTS>
-__device__ void linear_hopper_wide(const HopperParams<T>& p) {
+__device__ void gemm_m128(const GemmSwapAbParams<T>& p) {
     constexpr int STAGE = (TOKENS + COLUMNS) * 128, X_BYTES = TOKENS * 128;
     constexpr bool IS_GATED = RESULTS == Results::GATED;
     constexpr int OUT = IS_GATED ? COLUMNS / 2 : COLUMNS;  // columns of `out`
@@ -146,8 +146,8 @@ __device__ void linear_hopper_wide(const HopperParams<T>& p) {
 #endif
 #define KERNEL(name, columns, results, dtype)                                                                         \
     extern "C" __global__ void __launch_bounds__(32 * (CONSUMERS + 2), 1)                                             \
-        nvllm_k_linear_hopper_##name##_##dtype(const __grid_constant__ HopperParams<dtype> p) {                       \
-        BODY(linear_hopper_wide<dtype, columns, results>(p))                                                          \
+        nvllm_k_gemm_swap_ab_##name##_##dtype(const __grid_constant__ GemmSwapAbParams<dtype> p) {                       \
+        BODY(gemm_m128<dtype, columns, results>(p))                                                          \
     }
 #define KERNELS(dtype)                                        \
     KERNEL(wide_c64, 64, Results::SUMS, dtype)                \

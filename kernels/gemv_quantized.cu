@@ -1,25 +1,25 @@
-// A linear layer for up to 16 tokens over coded weights, with the scales on the sums. Contract: src/compute/ops/linear.rs, and
+// A linear layer for up to 16 tokens over quantized weights, with the scales on the sums. Contract: src/compute/ops/linear.rs, and
 // src/compute/ops/gated_linear.rs where the results are gated. Reference: src/compute/cpu/linear.
 //
 // Memory-bound for 8 bits and one token; otherwise instructions are the limit. Codes become 16-bit numbers in less than one instruction per
 // number, because they are neither scaled nor freed of their zero first: the bits of a code in those of 128 (bf16) or 1024 (f16) are the number
 // `over + code`. For each 32 numbers of k, `over + zero` times the sum of x is where the tensor cores begin to add, and the scale of a column
-// multiplies the sum. So weights are not rounded to T, and results differ from those of linear_coded.cu in the last bits. Codes of 6 bits, with a
+// multiplies the sum. So weights are not rounded to T, and results differ from those of gemv_stream_quantized.cu in the last bits. Codes of 6 bits, with a
 // scale for each 16 numbers, are the exception: they become weights in T.
 //
-// Thread blocks walk over tiles of 16 columns (two octets of units, common/coded.cuh), which are the rows of the tensor cores' products; warps share
+// Thread blocks walk over tiles of 16 columns (two octets of units, common/quantized.cuh), which are the rows of the tensor cores' products; warps share
 // out a slice of k in steps of NU units, each with a ring of copies under way. x is kept as fragments in shared memory, each warp its part. The
 // parts of some tiles are added up together, in the order of the warps; where k has several slices, the last thread block of a tile adds these up in
 // their order. All orders depend on the shape alone, and are the same for 1 to 8 tokens.
 //
 // A tile of a gated layer is an octet of gates and that of their ups, so that a thread block activates what it has added up.
 #include "common/activation.cuh"
-#include "common/coded_pairs.cuh"
+#include "common/quantized_pairs.cuh"
 #include "common/dependent_launch.cuh"
 #include "common/tensor_core.cuh"
 
 template <class T>
-struct ScaledLinearParams {
+struct GemvQuantizedParams {
     T* out;                // [m, out_stride], at the first column
     const T* x;            // [m, x_stride]
     const float* bias;     // [n], or null; of gated results [2 n]
@@ -82,7 +82,7 @@ __device__ inline float4 scales_and_offsets(const uint8_t* header) {
 // Grid [slices * thread blocks], block [32 * warps], shared [warps * (STAGES * 2 NU units + steps * 2 NU * EIGHTS * (x + sums) +
 // 2 * batch * m * 64) bytes], with x of 512 bytes, or 64 for one token, and sums of 64 bytes with offsets and 32 without.
 template <class T, class Codes, int HEADER, int HEADER_BYTES, bool OFFSET, int TOKENS, int NU, int STAGES>
-__device__ void linear_scaled(const ScaledLinearParams<T>& p) {
+__device__ void gemv_quantized(const GemvQuantizedParams<T>& p) {
     constexpr int EIGHTS = (TOKENS + 7) / 8, X_LANES = TOKENS == 1 ? 4 : 32, SUM_FLOATS = OFFSET ? 4 : 2;
     constexpr int UNIT = Codes::BYTES + 8 * HEADER_BYTES, OCTET_STEP = NU * UNIT, STAGE = 2 * OCTET_STEP;
     constexpr int CHUNKS = OCTET_STEP / 16, ROUNDS = (2 * CHUNKS + 31) / 32;
@@ -323,8 +323,8 @@ __device__ void linear_scaled(const ScaledLinearParams<T>& p) {
 
 #define KERNEL(name, codes, header, bytes, offset, tokens, nu, stages, dtype)                                                     \
     extern "C" __global__ void __launch_bounds__(512)                                                                             \
-        nvllm_k_linear_scaled_##name##_m##tokens##_##dtype(const __grid_constant__ ScaledLinearParams<dtype> p) {                 \
-        linear_scaled<dtype, codes, header, bytes, offset, tokens, nu, stages>(p);                                                \
+        nvllm_k_gemv_quantized_##name##_m##tokens##_##dtype(const __grid_constant__ GemvQuantizedParams<dtype> p) {                 \
+        gemv_quantized<dtype, codes, header, bytes, offset, tokens, nu, stages>(p);                                                \
     }
 #define KERNELS(name, codes, header, bytes, offset, nu, stages)       \
     KERNEL(name, codes, header, bytes, offset, 1, nu, stages, bf16)   \

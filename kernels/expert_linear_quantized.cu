@@ -1,13 +1,13 @@
-// Linear layers of experts over coded weights. Contracts: src/compute/ops/expert_linear.rs, and src/compute/ops/gated_expert_linear.rs where GATED.
-// Reference: src/compute/cpu/expert_linear.rs. Formats: common/coded.cuh.
+// Linear layers of experts over quantized weights. Contracts: src/compute/ops/expert_linear.rs, and src/compute/ops/gated_expert_linear.rs where GATED.
+// Reference: src/compute/cpu/expert_linear.rs. Formats: common/quantized.cuh.
 //
 // Slots, tiles and grids are those of expert_linear.cu. The warps of a thread block share out the units of a row, and their sums are added in the order
 // of the warps: a result does not depend on the tile around it.
 //
-// `expert_linear_coded_few` for up to 8 tokens, memory-bound: a thread block reads an octet of the weights of one slot's expert. Where there are more,
-// `expert_linear_coded_tiled` decodes an octet once for the slots of a tile, as fragments of the tensor cores.
+// `expert_linear_quantized_few` for up to 8 tokens, memory-bound: a thread block reads an octet of the weights of one slot's expert. Where there are more,
+// `expert_linear_quantized_tiled` decodes an octet once for the slots of a tile, as fragments of the tensor cores.
 #include "common/activation.cuh"
-#include "common/coded.cuh"
+#include "common/quantized.cuh"
 #include "common/dependent_launch.cuh"
 #include "common/tensor_core.cuh"
 
@@ -20,7 +20,7 @@ struct ExpertCodedParams {
     const int* order;       // [slots], grouped by expert
     const int* tiles;       // [tiles, 4]: expert, first of `order`, how many, nothing
     const int* tile_count;
-    CodedWeights weight;    // [experts, n, k]; of gated results [experts, 2 n, k], gates over ups
+    QuantizedWeights weight;    // [experts, n, k]; of gated results [experts, 2 n, k], gates over ups
     int n;                  // columns of `out`, a multiple of 8
     int k;                  // a multiple of 32
     int out_stride;
@@ -50,7 +50,7 @@ __device__ inline Eight load_x(const ExpertCodedParams<T>& p, const T* row, int 
 
 // Grid [n / 8, slots], block [32 * WARPS].
 template <class T, class Codes, bool GATED>
-__device__ void expert_linear_coded_few(const ExpertCodedParams<T>& p) {
+__device__ void expert_linear_quantized_few(const ExpertCodedParams<T>& p) {
     constexpr int PARTS = GATED ? 2 : 1;  // an octet of gates, and that of their ups
     __shared__ float sums[WARPS][PARTS][8];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, octet = blockIdx.x, slot = blockIdx.y;
@@ -106,7 +106,7 @@ __device__ void expert_linear_coded_few(const ExpertCodedParams<T>& p) {
 //
 // Grid [tiles at most, n / (8 CT) rounded up, slots of the largest tile / (16 RT)], block [32 * WARPS].
 template <class T, class Codes, int RT, int CT>
-__device__ void expert_linear_coded_tiled(const ExpertCodedParams<T>& p) {
+__device__ void expert_linear_quantized_tiled(const ExpertCodedParams<T>& p) {
     constexpr int SLOTS = 16 * RT, COLUMNS = 8 * CT;
     __shared__ float sums[WARPS][SLOTS][COLUMNS + 4];
     __shared__ int slots[SLOTS];
@@ -188,10 +188,10 @@ __device__ void expert_linear_coded_tiled(const ExpertCodedParams<T>& p) {
         function(p);                                                                                                          \
     }
 #define VARIANTS(name, codes, dtype)                                                                                          \
-    KERNEL(nvllm_k_expert_linear_coded_##name##_few, (expert_linear_coded_few<dtype, codes, false>), dtype)                   \
-    KERNEL(nvllm_k_gated_expert_linear_coded_##name##_few, (expert_linear_coded_few<dtype, codes, true>), dtype)              \
-    KERNEL(nvllm_k_expert_linear_coded_##name##_t16, (expert_linear_coded_tiled<dtype, codes, 1, 4>), dtype)                  \
-    KERNEL(nvllm_k_expert_linear_coded_##name##_t64, (expert_linear_coded_tiled<dtype, codes, 4, 2>), dtype)
+    KERNEL(nvllm_k_expert_linear_quantized_##name##_few, (expert_linear_quantized_few<dtype, codes, false>), dtype)                   \
+    KERNEL(nvllm_k_gated_expert_linear_quantized_##name##_few, (expert_linear_quantized_few<dtype, codes, true>), dtype)              \
+    KERNEL(nvllm_k_expert_linear_quantized_##name##_t16, (expert_linear_quantized_tiled<dtype, codes, 1, 4>), dtype)                  \
+    KERNEL(nvllm_k_expert_linear_quantized_##name##_t64, (expert_linear_quantized_tiled<dtype, codes, 4, 2>), dtype)
 #define KERNELS(name, codes)     \
     VARIANTS(name, codes, bf16)  \
     VARIANTS(name, codes, f16)

@@ -1,13 +1,13 @@
-// Writes the numbers of coded weights, for products of many tokens. Formats: common/coded.cuh.
+// Writes the numbers of quantized weights, for products of many tokens. Formats: common/quantized.cuh.
 //
 // Memory-bound: reads each code once, writes 2 bytes per number into a buffer that the second-level cache can hold. One warp per unit.
-#include "common/coded.cuh"
+#include "common/quantized.cuh"
 #include "common/dependent_launch.cuh"
 
 template <class T>
-struct DecodeParams {
+struct DequantizeParams {
     T* out;  // [n - skip, k]
-    CodedWeights weight;
+    QuantizedWeights weight;
     int n;     // columns from the octet's begin on
     int skip;  // columns at the beginning of the first unit that are not written, at most 7
     int k;     // a multiple of 32
@@ -15,7 +15,7 @@ struct DecodeParams {
 
 // Grid [units of a row / 8 rounded up, octets], block [256].
 template <class T, class Codes>
-__device__ void decode_weights(const DecodeParams<T>& p) {
+__device__ void dequantize_weights(const DequantizeParams<T>& p) {
     const int lane = threadIdx.x % 32, unit = blockIdx.x * 8 + threadIdx.x / 32, column = blockIdx.y * 8 + lane / 4;
     launch_dependents();
     if (unit < p.weight.units_of_row) {
@@ -31,8 +31,8 @@ __device__ void decode_weights(const DecodeParams<T>& p) {
 }
 
 #define KERNEL(name, codes, dtype)                                                                                    \
-    extern "C" __global__ void nvllm_k_decode_weights_##name##_##dtype(const __grid_constant__ DecodeParams<dtype> p) { \
-        decode_weights<dtype, codes>(p);                                                                              \
+    extern "C" __global__ void nvllm_k_dequantize_weights_##name##_##dtype(const __grid_constant__ DequantizeParams<dtype> p) { \
+        dequantize_weights<dtype, codes>(p);                                                                              \
     }
 #define KERNELS(name, codes)  \
     KERNEL(name, codes, bf16) \

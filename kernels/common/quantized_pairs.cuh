@@ -3,7 +3,7 @@
 // The bits of a code in those of 128 (bf16) or 1024 (f16) are the number `over + code`: it is neither scaled nor freed of its zero.
 #pragma once
 
-#include "coded.cuh"
+#include "quantized.cuh"
 
 // A constant in a register: an instruction takes one immediate only.
 template <uint32_t V>

@@ -1,4 +1,4 @@
-// What the kernels of linear_hopper.cu, linear_hopper_wide.cu and linear_hopper_tall.cu share.
+// What the kernels of gemm_swap_ab.cu, gemm_m128.cu and gemm_full_n.cu share.
 #pragma once
 
 #include "activation.cuh"
@@ -6,7 +6,7 @@
 #include "warpgroup.cuh"
 
 template <class T>
-struct HopperParams {
+struct GemmSwapAbParams {
     TensorMap weight;   // boxes of ROWS by DEPTH * 64 k; of gated results with dimensions for halves and for eights of rows
     TensorMap x;        // boxes of TOKENS by DEPTH * 64 k
     T* out;             // [m, out_stride], at the first column

@@ -5,7 +5,7 @@
 // are at work: when they have ended, nothing but x is missing. Which thread blocks share a multiprocessor: src/compute/cuda/gemm/gemv_shared.rs.
 // Rows of weights are the operand of 16 rows of the tensor cores, tokens that of 8 columns, so that up to eight tokens have the same bits.
 //
-// Results have the bits of linear_stream.cu: warps share out k in steps of 64 numbers, each adds up its steps in one chain, and the sums
+// Results have the bits of gemv_stream.cu: warps share out k in steps of 64 numbers, each adds up its steps in one chain, and the sums
 // of the warps are added in their order.
 #include "common/activation.cuh"
 #include "common/dependent_launch.cuh"
@@ -21,7 +21,7 @@ constexpr int DEPTH = 64, PAD = 32, BARRIER_BYTES = 128;
 //
 // Grid [at least n / COLUMNS rounded up], block [32 * warps], shared [BARRIER_BYTES + ROWS * (k + PAD) * 2 + warps * m * PART * 4 bytes].
 template <class T, int TILES, int HALVES, int STEPS, int EARLY, bool GATED>
-__device__ void linear_few(const FewTokensParams<T>& p) {
+__device__ void gemv_shared(const FewTokensParams<T>& p) {
     constexpr int ROWS = 8 * HALVES * TILES, COLUMNS = GATED ? ROWS / 2 : ROWS, PART = ROWS + 2;
     extern __shared__ __align__(128) uint8_t shared[];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
@@ -128,8 +128,8 @@ __device__ void linear_few(const FewTokensParams<T>& p) {
 
 #define KERNEL(name, rows, tiles, halves, steps, early, is_gated, dtype)                                            \
     extern "C" __global__ void __launch_bounds__(rows == 8 ? 512 : 256)                                             \
-        nvllm_k_linear_few_##name##r##rows##_s##steps##_##dtype(const __grid_constant__ FewTokensParams<dtype> p) { \
-        linear_few<dtype, tiles, halves, steps, early, is_gated>(p);                                                \
+        nvllm_k_gemv_shared_##name##r##rows##_s##steps##_##dtype(const __grid_constant__ FewTokensParams<dtype> p) { \
+        gemv_shared<dtype, tiles, halves, steps, early, is_gated>(p);                                                \
     }
 #define KERNELS(name, rows, tiles, halves, steps, early, is_gated)  \
     KERNEL(name, rows, tiles, halves, steps, early, is_gated, bf16) \

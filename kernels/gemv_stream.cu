@@ -24,7 +24,7 @@
 
 // Grid [thread blocks, at most one a tile], block [32 * warps], shared [warps * (STAGES * (8 CT + m) * 128 + SETS * m * 8 CT * 4) bytes].
 template <class T, int TOKENS, int CT, int STAGES, int SETS, bool GATED, class Params>
-__device__ void linear_stream(const Params& p) {
+__device__ void gemv_stream(const Params& p) {
     static_assert(!GATED || CT == 2);
     constexpr int DEPTH = 64, COLUMNS = 8 * CT, OUTPUTS = GATED ? 8 : COLUMNS;  // of weights, and of `out`
     constexpr int FOURS = (TOKENS + 3) / 4, EIGHTS = (TOKENS + 7) / 8, TILES = (EIGHTS + 1) / 2;  // of 4, 8 and 16 tokens
@@ -179,8 +179,8 @@ __device__ void linear_stream(const Params& p) {
 // DEEP: those that take nearly all of a multiprocessor.
 #define KERNEL(name, tokens, columns, warps, stages, sets, deep, is_gated, params, dtype)                                    \
     extern "C" __global__ void __launch_bounds__(32 * warps)                                                                 \
-        nvllm_k_linear_stream_##name##m##tokens##_c##columns##deep##_##dtype(const __grid_constant__ params<dtype> p) {      \
-        linear_stream<dtype, tokens, columns / 8, stages, sets, is_gated>(p);                                                \
+        nvllm_k_gemv_stream_##name##m##tokens##_c##columns##deep##_##dtype(const __grid_constant__ params<dtype> p) {      \
+        gemv_stream<dtype, tokens, columns / 8, stages, sets, is_gated>(p);                                                \
     }
 #define KERNELS(tokens, columns, warps, stages, sets, deep)                             \
     KERNEL(, tokens, columns, warps, stages, sets, deep, false, LinearParams, bf16)     \

@@ -14,7 +14,7 @@
 #include "common/dependent_launch.cuh"
 #include "common/warpgroup.cuh"
 
-struct GatedLinearParams {
+struct GemmGatedParams {
     TensorMap weight;   // of halves, boxes of ROWS by 64 k
     TensorMap x;        // boxes of TOKENS by 64 k
     TensorMap out;      // [m, n], boxes of 64 tokens by BOX columns
@@ -45,7 +45,7 @@ template <int ROWS>
 struct Place {
     int column, token;  // of `out`
 
-    __device__ Place(const GatedLinearParams& p, int tile) {
+    __device__ Place(const GemmGatedParams& p, int tile) {
         const int columns = (p.n + Shape<ROWS>::COLUMNS - 1) / Shape<ROWS>::COLUMNS, tokens = (p.m + TOKENS - 1) / TOKENS;
         const int band = tile / (TILES_ABREAST * columns), in_band = tile - band * (TILES_ABREAST * columns);
         const int abreast = min(TILES_ABREAST, tokens - band * TILES_ABREAST);
@@ -53,7 +53,7 @@ struct Place {
         token = (band * TILES_ABREAST + in_band % abreast) * TOKENS;
     }
 
-    __device__ static int count(const GatedLinearParams& p) {
+    __device__ static int count(const GemmGatedParams& p) {
         return (p.n + Shape<ROWS>::COLUMNS - 1) / Shape<ROWS>::COLUMNS * ((p.m + TOKENS - 1) / TOKENS);
     }
 };
@@ -69,7 +69,7 @@ __device__ inline void store_matrices(uint32_t at, const Eight& m) {
 
 // The warp that copies: boxes of all tiles, in the order in which they are multiplied.
 template <int ROWS>
-__device__ void copy_tiles(const GatedLinearParams& p, uint32_t full, uint32_t empty, uint32_t ring) {
+__device__ void copy_tiles(const GemmGatedParams& p, uint32_t full, uint32_t empty, uint32_t ring) {
     constexpr int STAGES = Shape<ROWS>::STAGES, STAGE = Shape<ROWS>::STAGE;
     const int steps = p.k / 64, tiles = Place<ROWS>::count(p);
     const auto copy_x = [&](int slot, const Place<ROWS>& place, int step) {
@@ -102,7 +102,7 @@ __device__ void copy_tiles(const GatedLinearParams& p, uint32_t full, uint32_t e
 
 // Adds the bias to the sums of a thread.
 template <int ROWS>
-__device__ inline void add_bias(const GatedLinearParams& p, float (&sum)[ROWS / 2], int first_column) {
+__device__ inline void add_bias(const GemmGatedParams& p, float (&sum)[ROWS / 2], int first_column) {
 #pragma unroll
     for (int i = 0; i < ROWS / 2; i += 4) {
         const int column = first_column + i / 8 * 8 + threadIdx.x % 4 * 2;
@@ -114,7 +114,7 @@ __device__ inline void add_bias(const GatedLinearParams& p, float (&sum)[ROWS / 
 
 // A warpgroup that multiplies 64 tokens of each tile.
 template <class T, class ACTIVATION, int ROWS>
-__device__ void multiply_tiles(const GatedLinearParams& p, int group, uint32_t full, uint32_t empty, uint32_t ring) {
+__device__ void multiply_tiles(const GemmGatedParams& p, int group, uint32_t full, uint32_t empty, uint32_t ring) {
     constexpr int STAGES = Shape<ROWS>::STAGES, STAGE = Shape<ROWS>::STAGE, BOX = Shape<ROWS>::BOX, BOX_BYTES = Shape<ROWS>::BOX_BYTES;
     constexpr int PARTS = Shape<ROWS>::PARTS, COLUMNS = Shape<ROWS>::COLUMNS;
     const int steps = p.k / 64, tiles = Place<ROWS>::count(p);
@@ -204,7 +204,7 @@ __device__ void multiply_tiles(const GatedLinearParams& p, int group, uint32_t f
 
 // Grid [thread blocks, at most as many as tiles], block [384], shared [BARRIER_BYTES + STAGES * STAGE + GROUPS * RESULTS bytes].
 template <class T, class ACTIVATION, int ROWS>
-__device__ void gated_linear_hopper(const GatedLinearParams& p) {
+__device__ void gemm_gated(const GemmGatedParams& p) {
     extern __shared__ __align__(1024) uint8_t shared[];
     const uint32_t full = shared_address(shared), empty = full + 8 * Shape<ROWS>::STAGES, ring = full + BARRIER_BYTES;
     const int group = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0);
@@ -234,8 +234,8 @@ __device__ void gated_linear_hopper(const GatedLinearParams& p) {
 #endif
 #define KERNEL(rows, name, activation, dtype)                                                                                            \
     extern "C" __global__ void __launch_bounds__(128 * (GROUPS + 1), 1)                                                                  \
-        nvllm_k_gated_linear_hopper_##name##_r##rows##_##dtype(const __grid_constant__ GatedLinearParams p) {                            \
-        BODY(gated_linear_hopper<dtype, activation, rows>(p))                                                                            \
+        nvllm_k_gemm_gated_##name##_r##rows##_##dtype(const __grid_constant__ GemmGatedParams p) {                            \
+        BODY(gemm_gated<dtype, activation, rows>(p))                                                                            \
     }
 #define KERNELS(rows)                         \
     KERNEL(rows, silu, Silu, bf16)            \

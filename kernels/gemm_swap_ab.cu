@@ -21,7 +21,7 @@
 // by what a row is divided by in the norm: a factor of a row is a factor of each of its dot products.
 #include "common/cluster.cuh"
 #include "common/dependent_launch.cuh"
-#include "common/linear_hopper.cuh"
+#include "common/gemm_swap_ab.cuh"
 #include "common/row_factors.cuh"
 
 // How a thread block adds up its share of k.
@@ -55,7 +55,7 @@ __device__ inline void add_part(float (&total)[TOKENS / 2], float (&sum)[TOKENS 
 // Grid [tiles of tokens * split, tiles of columns], cluster [split], block [192], shared [BARRIER_BYTES + stages * STAGE
 // + (split - 1) / split * ROWS * TOKENS * 4 bytes]. The ring holds at least ROWS * TOKENS * 4 bytes.
 template <class T, int TOKENS, int DEPTH, Parts PARTS, Results RESULTS>
-__device__ void linear_hopper(const HopperParams<T>& p) {
+__device__ void gemm_swap_ab(const GemmSwapAbParams<T>& p) {
     constexpr int STAGE = DEPTH * (ROWS + TOKENS) * 128;
     constexpr int UNITS = TOKENS / 8 * CONSUMERS;  // of 16 rows x 8 tokens, which a warp holds in four registers
     constexpr bool IS_GATED = RESULTS == Results::GATED, IS_ADDED = RESULTS == Results::ADDED;
@@ -328,7 +328,7 @@ constexpr int LARGE_COPY_REGISTERS = 24, LARGE_MULTIPLY_REGISTERS = 240;
 
 // Grid [thread blocks], block [384], shared [BARRIER_BYTES + stages * (128 + TOKENS) * 128 + 2 * LARGE_PIECE * 128 bytes].
 template <class T, int TOKENS, Parts PARTS>
-__device__ void linear_hopper_large(const HopperParams<T>& p) {
+__device__ void gemm_swap_ab_large(const GemmSwapAbParams<T>& p) {
     constexpr int STAGE = (LARGE_COLUMNS + TOKENS) * 128;
     extern __shared__ __align__(1024) uint8_t shared[];
     const uint32_t first_bytes = shared_address(shared);
@@ -454,22 +454,22 @@ __device__ void linear_hopper_large(const HopperParams<T>& p) {
 #endif
 #define KERNEL(tokens, depth, dtype)                                                                                  \
     extern "C" __global__ void __launch_bounds__(32 * (CONSUMERS + 2))                                                \
-        nvllm_k_linear_hopper_t##tokens##_##dtype(const __grid_constant__ HopperParams<dtype> p) {                    \
-        BODY(linear_hopper<dtype, tokens, depth, Parts::ONE, Results::SUMS>(p))                                       \
+        nvllm_k_gemm_swap_ab_t##tokens##_##dtype(const __grid_constant__ GemmSwapAbParams<dtype> p) {                    \
+        BODY(gemm_swap_ab<dtype, tokens, depth, Parts::ONE, Results::SUMS>(p))                                       \
     }                                                                                                                 \
     extern "C" __global__ void __launch_bounds__(32 * (CONSUMERS + 2))                                                \
-        nvllm_k_linear_hopper_gated_t##tokens##_##dtype(const __grid_constant__ HopperParams<dtype> p) {              \
-        BODY(linear_hopper<dtype, tokens, depth, Parts::ONE, Results::GATED>(p))                                      \
+        nvllm_k_gemm_swap_ab_gated_t##tokens##_##dtype(const __grid_constant__ GemmSwapAbParams<dtype> p) {              \
+        BODY(gemm_swap_ab<dtype, tokens, depth, Parts::ONE, Results::GATED>(p))                                      \
     }                                                                                                                 \
     extern "C" __global__ void __launch_bounds__(32 * (CONSUMERS + 2))                                                \
-        nvllm_k_linear_hopper_in_turn_t##tokens##_##dtype(const __grid_constant__ HopperParams<dtype> p) {            \
-        BODY(linear_hopper<dtype, tokens, depth, Parts::IN_TURN, Results::SUMS>(p))                                   \
+        nvllm_k_gemm_swap_ab_in_turn_t##tokens##_##dtype(const __grid_constant__ GemmSwapAbParams<dtype> p) {            \
+        BODY(gemm_swap_ab<dtype, tokens, depth, Parts::IN_TURN, Results::SUMS>(p))                                   \
     }
 // In f16, a row that is not yet divided could be out of range.
 #define ADDED_KERNEL(tokens, depth)                                                                                   \
     extern "C" __global__ void __launch_bounds__(32 * (CONSUMERS + 2))                                                \
-        nvllm_k_linear_hopper_added_t##tokens##_bf16(const __grid_constant__ HopperParams<bf16> p) {                  \
-        BODY(linear_hopper<bf16, tokens, depth, Parts::ONE, Results::ADDED>(p))                                       \
+        nvllm_k_gemm_swap_ab_added_t##tokens##_bf16(const __grid_constant__ GemmSwapAbParams<bf16> p) {                  \
+        BODY(gemm_swap_ab<bf16, tokens, depth, Parts::ONE, Results::ADDED>(p))                                       \
     }
 #define KERNELS(tokens, depth)   \
     KERNEL(tokens, depth, bf16)  \
@@ -477,8 +477,8 @@ __device__ void linear_hopper_large(const HopperParams<T>& p) {
     ADDED_KERNEL(tokens, depth)
 #define LARGE_KERNEL(tokens, parts, name, dtype)                                                                      \
     extern "C" __global__ void __launch_bounds__(128 * (LARGE_GROUPS + 1), 1)                                         \
-        nvllm_k_linear_hopper_##name##_##dtype(const __grid_constant__ HopperParams<dtype> p) {                       \
-        BODY(linear_hopper_large<dtype, tokens, parts>(p))                                                            \
+        nvllm_k_gemm_swap_ab_##name##_##dtype(const __grid_constant__ GemmSwapAbParams<dtype> p) {                       \
+        BODY(gemm_swap_ab_large<dtype, tokens, parts>(p))                                                            \
     }
 #define LARGE_KERNELS(tokens, parts, name)   \
     LARGE_KERNEL(tokens, parts, name, bf16)  \

@@ -2,7 +2,7 @@
 //
 // A matrix is a sequence of units of 8 columns by 64 k: first along k, then from eight columns to the next. A unit holds the codes of all its
 // numbers, then a header for each column. A warp decodes a unit: lane l has column l / 4, and of each 32 k the eight numbers from
-// 8 (l % 4) on. These are the fragments that `linear_stream` takes of plain weights.
+// 8 (l % 4) on. These are the fragments that `gemv_stream` takes of plain weights.
 //
 // A number is `scale * code - minimum` with f32 scales and minimums, rounded once in f32 and once to T. Where a coding says
 // `(code - zero) * scale`, `zero * scale` is exact in f32, so that this is the same number. src/compute/cuda/matrix.rs writes the units and
@@ -16,18 +16,18 @@
 
 // Layouts of a column's header.
 enum HeaderKind {
-    HALVES = 0,        // f16 scale of each 32 numbers; the zero of all is CodedWeights::zero
+    HALVES = 0,        // f16 scale of each 32 numbers; the zero of all is QuantizedWeights::zero
     HALVES_MIN = 1,    // f16 scale, f16 m of each 32; m is added
     K_BLOCKS = 2,      // f16 d, f16 e, then bytes s, m of each 32: d s, e m is subtracted
-    SIGNED = 3,        // f16 d, then signed bytes s of each 32: d s; CodedWeights::zero
+    SIGNED = 3,        // f16 d, then signed bytes s of each 32: d s; QuantizedWeights::zero
     SIXTEENTHS = 4,    // f16 d, two unused bytes, then signed bytes s of each 16: d s; the zero is 32
     WORDS_F16 = 5,     // f16 scale, byte zero, unused byte: of the 64 numbers, or of each 32 if the header has 8 bytes
     WORDS_BF16 = 6,    // the same with bf16 scales
-    FLOATS = 7,        // f32 scale of each 32; CodedWeights::zero
+    FLOATS = 7,        // f32 scale of each 32; QuantizedWeights::zero
 };
 
 // The units from an octet of columns on, and what is the same for all of them.
-struct CodedWeights {
+struct QuantizedWeights {
     const uint8_t* units;
     int header;        // HeaderKind
     int header_bytes;  // of a column: 4 or 8
@@ -79,7 +79,7 @@ __device__ inline float4 scales_of_words(float zero, uint32_t first, uint32_t se
 }
 
 // The same of a header in memory, whose kind is known at run time.
-__device__ inline float4 scales_of_column(const CodedWeights& w, const uint8_t* header) {
+__device__ inline float4 scales_of_column(const QuantizedWeights& w, const uint8_t* header) {
     const uint32_t first = *reinterpret_cast<const uint32_t*>(header);
     const uint32_t second = w.header_bytes == 8 ? *reinterpret_cast<const uint32_t*>(header + 4) : first;
     switch (w.header) {
@@ -125,7 +125,7 @@ struct FourBits {
         return reinterpret_cast<const uint2*>(unit)[lane];
     }
     template <class T>
-    static __device__ inline Eight numbers(const CodedWeights&, const Lane& l, const float4& s, int, int half) {
+    static __device__ inline Eight numbers(const QuantizedWeights&, const Lane& l, const float4& s, int, int half) {
         const uint32_t word = half == 0 ? l.x : l.y, upper = word >> 8;
         const float scale = scale_of(s, half), scale_16 = scale * 0.0625f, offset = offset_of(s, half);
         return Eight{{scaled_pair<T>(word & 0x000f000fu, scale, offset), scaled_pair<T>(word & 0x00f000f0u, scale_16, offset),
@@ -141,7 +141,7 @@ struct TableBits {
         return reinterpret_cast<const uint2*>(unit)[lane];
     }
     template <class T>
-    static __device__ inline Eight numbers(const CodedWeights& w, const Lane& l, const float4& s, int, int half) {
+    static __device__ inline Eight numbers(const QuantizedWeights& w, const Lane& l, const float4& s, int, int half) {
         const uint32_t word = half == 0 ? l.x : l.y;
         // The low three bits choose among eight bytes; the fourth chooses between the two results.
         const uint32_t low_bits = word & 0x77777777u, choice = 0x32103210u | (word & 0x88888888u) >> 1;
@@ -166,7 +166,7 @@ struct FiveBits {
         return Lane{FourBits::load(unit, lane), __byte_perm(high, 0, 0x4140)};
     }
     template <class T>
-    static __device__ inline Eight numbers(const CodedWeights&, const Lane& l, const float4& s, int, int half) {
+    static __device__ inline Eight numbers(const QuantizedWeights&, const Lane& l, const float4& s, int, int half) {
         const uint32_t word = half == 0 ? l.low.x : l.low.y, upper = word >> 8, high = half == 0 ? l.high << 4 : l.high;
         const float scale = scale_of(s, half), scale_16 = scale * 0.0625f, offset = offset_of(s, half);
         return Eight{{scaled_pair<T>(word & 0x000f000fu | high & 0x00100010u, scale, offset),
@@ -187,7 +187,7 @@ struct SixBits {
         return Lane{FourBits::load(unit, lane), reinterpret_cast<const uint32_t*>(unit + 256)[lane]};
     }
     template <class T>
-    static __device__ inline Eight numbers(const CodedWeights&, const Lane& l, const float4& s, int lane, int half) {
+    static __device__ inline Eight numbers(const QuantizedWeights&, const Lane& l, const float4& s, int lane, int half) {
         const uint32_t word = half == 0 ? l.low.x : l.low.y, upper = word >> 8, high = half == 0 ? l.high << 4 : l.high >> 4;
         const float scale = lane & 2 ? (half == 0 ? s.y : s.w) : (half == 0 ? s.x : s.z);
         const float scale_16 = scale * 0.0625f, offset = scale * (-32.0f / TWO_TO_24);
@@ -206,7 +206,7 @@ struct EightBits {
         return reinterpret_cast<const uint4*>(unit)[lane];
     }
     template <class T>
-    static __device__ inline Eight numbers(const CodedWeights&, const Lane& l, const float4& s, int, int half) {
+    static __device__ inline Eight numbers(const QuantizedWeights&, const Lane& l, const float4& s, int, int half) {
         return scaled_bytes<T>(half == 0 ? l.x : l.z, half == 0 ? l.y : l.w, scale_of(s, half), offset_of(s, half));
     }
 };
@@ -219,7 +219,7 @@ struct Float8 {
         return EightBits::load(unit, lane);
     }
     template <class T>
-    static __device__ inline Eight numbers(const CodedWeights&, const Lane& l, const float4& s, int, int half) {
+    static __device__ inline Eight numbers(const QuantizedWeights&, const Lane& l, const float4& s, int, int half) {
         const float scale = scale_of(s, half) * (256.0f / TWO_TO_24), offset = offset_of(s, half);
         const uint32_t words[2] = {half == 0 ? l.x : l.z, half == 0 ? l.y : l.w};
         Eight eight;

@@ -1,18 +1,18 @@
-// A linear layer for up to 64 tokens over coded weights. Contract: src/compute/ops/linear.rs. Reference: src/compute/cpu/linear.
+// A linear layer for up to 64 tokens over quantized weights. Contract: src/compute/ops/linear.rs. Reference: src/compute/cpu/linear.
 //
-// Memory-bound up to about 16 tokens: reads each code once. linear_stream.cu with units of codes (common/coded.cuh) in the ring, which become
-// fragments in registers. Result by result the order of the sums is that of linear_stream.cu with as many warps, so that both give the same bits.
+// Memory-bound up to about 16 tokens: reads each code once. gemv_stream.cu with units of codes (common/quantized.cuh) in the ring, which become
+// fragments in registers. Result by result the order of the sums is that of gemv_stream.cu with as many warps, so that both give the same bits.
 // The headers of a stage are decoded once per column by one lane and handed to the others through shared memory.
-#include "common/coded.cuh"
+#include "common/quantized.cuh"
 #include "common/dependent_launch.cuh"
 #include "common/tensor_core.cuh"
 
 template <class T>
-struct CodedLinearParams {
+struct GemvStreamQuantizedParams {
     T* out;              // [m, out_stride], at the first column
     const T* x;          // [m, x_stride]
     const float* bias;   // [n - skip], at the first column, or null
-    CodedWeights weight;
+    QuantizedWeights weight;
     int m;               // tokens
     int n;               // columns from the octet's begin on
     int skip;            // columns at the beginning of the first unit that are not computed, at most 7
@@ -24,7 +24,7 @@ struct CodedLinearParams {
 // Grid [thread blocks, at most one a tile], block [32 * warps],
 // shared [warps * (STAGES * (CT * unit + m * 128) + CT * 128 + SETS * m * 8 CT * 4) bytes].
 template <class T, class Codes, int EIGHTS, int CT, int STAGES, int SETS>
-__device__ void linear_coded(const CodedLinearParams<T>& p) {
+__device__ void gemv_stream_quantized(const GemvStreamQuantizedParams<T>& p) {
     constexpr int DEPTH = 64, COLUMNS = 8 * CT;
     constexpr int TILES = (EIGHTS + 1) / 2;                                      // of 16 tokens
     constexpr int ROUNDS = (CT * (Codes::BYTES + 64) / 16 + 31) / 32;  // of copies of 16 bytes by each lane
@@ -39,7 +39,7 @@ __device__ void linear_coded(const CodedLinearParams<T>& p) {
     const size_t octet_bytes = size_t(units) * unit_bytes;
     launch_dependents();
 
-    // As in linear_stream.cu.
+    // As in gemv_stream.cu.
     const auto place = [](int row, int chunk) { return row * 8 + (chunk ^ (row & 1) << 2); };
     const int copied_row = lane / 8, copied_chunk = lane % 8;
 
@@ -168,8 +168,8 @@ __device__ void linear_coded(const CodedLinearParams<T>& p) {
 
 #define KERNEL(name, codes, tokens, columns, warps, stages, sets, dtype)                                                  \
     extern "C" __global__ void __launch_bounds__(32 * warps)                                                              \
-        nvllm_k_linear_coded_##name##_m##tokens##_c##columns##_##dtype(const __grid_constant__ CodedLinearParams<dtype> p) { \
-        linear_coded<dtype, codes, tokens / 8, columns / 8, stages, sets>(p);                                             \
+        nvllm_k_gemv_stream_quantized_##name##_m##tokens##_c##columns##_##dtype(const __grid_constant__ GemvStreamQuantizedParams<dtype> p) { \
+        gemv_stream_quantized<dtype, codes, tokens / 8, columns / 8, stages, sets>(p);                                             \
     }
 #define VARIANTS(name, codes, dtype)              \
     KERNEL(name, codes, 8, 8, 16, 3, 2, dtype)    \
