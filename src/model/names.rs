@@ -89,6 +89,8 @@ pub struct AttentionNames {
     pub output: &'static str,
     /// Projection to the gate of what the one before reads. Empty where no model has one.
     pub gate: &'static str,
+    /// What projections to queries, keys and values read in models with latent attention.
+    pub latent: LatentNames,
     /// Norm of queries.
     pub query_norm: &'static str,
     /// Norm of keys.
@@ -111,6 +113,58 @@ pub enum QkvNames {
     },
     /// One tensor, with the rows of queries, then of keys, then of values.
     Fused(&'static str),
+}
+
+/// The latents of attention, behind the number of its layer. Empty where no model has them.
+#[derive(Clone, Copy, Debug)]
+pub struct LatentNames {
+    /// Projection to the latent of queries.
+    pub query_down: &'static str,
+    /// Its norm.
+    pub query_norm: &'static str,
+    /// Projection of it to queries.
+    pub query_up: &'static str,
+    /// Projection of the input to queries, where there is no latent of these.
+    pub query: &'static str,
+    /// Projection to the latent of keys and values, and then to what is rotated of keys.
+    pub down: &'static str,
+    /// Norm of the latent.
+    pub norm: &'static str,
+    /// Projections of it.
+    pub up: LatentUpNames,
+}
+
+/// The projections of a latent to keys and values.
+#[derive(Clone, Copy, Debug)]
+pub enum LatentUpNames {
+    /// One tensor, with the rows of the key of a head and then of its value, head after head.
+    ByHead(&'static str),
+    /// Two tensors of a matrix per head, of which that of keys is transposed: `[heads, rank, nope]` and `[heads, value, rank]`. Where a file has not these, it
+    /// has the one tensor.
+    Separate {
+        /// Projection to keys.
+        key: &'static str,
+        /// Projection to values.
+        value: &'static str,
+        /// Both.
+        both: &'static str,
+    },
+}
+
+impl LatentNames {
+    /// The names of its projections.
+    pub fn projections(&self) -> [&'static str; 7] {
+        let LatentNames { query_down, query_up, query, down, up, .. } = *self;
+        let [first, second, third] = match up {
+            LatentUpNames::ByHead(both) => [both; 3],
+            LatentUpNames::Separate { key, value, both } => [key, value, both],
+        };
+        [query_down, query_up, query, down, first, second, third]
+    }
+
+    /// Of decoders without them.
+    pub const NONE: LatentNames =
+        LatentNames { query_down: "", query_norm: "", query_up: "", query: "", down: "", norm: "", up: LatentUpNames::ByHead("") };
 }
 
 /// The parts of a gated delta rule, behind the number of its layer. Empty where no model has one.
@@ -325,6 +379,7 @@ pub const LLAMA: Names = Names {
         qkv: QkvNames::Separate { query: "self_attn.q_proj", key: "self_attn.k_proj", value: "self_attn.v_proj" },
         output: "self_attn.o_proj",
         gate: "",
+        latent: LatentNames::NONE,
         query_norm: "self_attn.q_norm",
         key_norm: "self_attn.k_norm",
         sinks: "",

@@ -23,7 +23,8 @@ impl WeightPart {
 
     /// The part that the matrix `name` belongs to.
     pub fn of(name: &str, names: &Names) -> WeightPart {
-        let AttentionNames { qkv, output, gate, .. } = names.attention;
+        let AttentionNames { qkv, output, gate, latent, .. } = names.attention;
+        let in_latent = |part: &str| latent.projections().contains(&part);
         let in_attention = |part: &str| match qkv {
             QkvNames::Separate { query, key, value } => [query, key, value, output, gate].contains(&part),
             QkvNames::Fused(all) => [all, output, gate].contains(&part),
@@ -36,7 +37,7 @@ impl WeightPart {
         let in_recurrent = |part: &str| [conv.input, conv.output, scan.input, scan.output].contains(&part);
         let in_layer = name.strip_prefix(names.layers).and_then(|rest| rest.split_once('.'));
         match in_layer {
-            Some((_, part)) if in_attention(part) || in_delta(part) || in_recurrent(part) => WeightPart::Attention,
+            Some((_, part)) if in_attention(part) || in_latent(part) || in_delta(part) || in_recurrent(part) => WeightPart::Attention,
             Some(_) => WeightPart::FeedForward,
             None if name == names.head => WeightPart::Head,
             None => WeightPart::Embedding,

@@ -126,6 +126,10 @@ CASES = {
     "olmoe-f32": ("olmoe-f32", dict(rms_norm_eps=1e-5), {}),
     "glm4_moe-f32": ("glm4_moe-f32-groups", {}, {}),
     "glm4_moe-bf16": ("glm4_moe-bf16-not-normed", {}, {}),
+    # Latent attention: the conversion asks for the number of dense layers, and for what scores experts.
+    "deepseek2-f32-glm": ("glm4_moe_lite-f32-groups", dict(first_k_dense_replace=2, scoring_func="sigmoid"), {}),
+    "deepseek2-bf16-glm": ("glm4_moe_lite-bf16-not-normed", dict(first_k_dense_replace=1, scoring_func="sigmoid"), {}),
+    "deepseek2-f32-yarn": ("deepseek_v2-f32-yarn", {}, {}),
     # It knows no head of its own, and divides weights by their sum.
     "lfm2_moe-bf16": ("lfm2_moe-bf16-not-normed", dict(norm_topk_prob=True), {}),
     "ernie4_5_moe-f32": ("ernie4_5_moe-f32", {}, {}),
@@ -232,6 +236,14 @@ def recipe(name, data, kind, state, config):
                 experts = [expert for expert in experts if expert in state]
                 if b"".join(number_bytes(state[expert], kind) for expert in experts) == data:
                     return dict(rows=[[expert, "whole"] for expert in experts])
+    if name.endswith(("attn_k_b.weight", "attn_v_b.weight")):
+        source = next(s for s in state if s.endswith(f"layers.{name.split('.')[1]}.self_attn.kv_b_proj.weight"))
+        key, value = config["qk_nope_head_dim"], config["v_head_dim"]
+        by_head = state[source].reshape(heads[0], key + value, -1)
+        if number_bytes(by_head[:, :key].transpose(1, 2), kind) == data:
+            return dict(rows=[[source, f"turned {key + value} 0 {key}"]])
+        assert number_bytes(by_head[:, key:], kind) == data, name
+        return dict(rows=[[source, f"rows {key + value} {key} {value}"]])
     if ".attn_qkv." in name and "linear_num_key_heads" not in config:
         layer, ending = name.split(".")[1], name.split(".")[-1]
         parts = []

@@ -25,6 +25,9 @@ use std::path::Path;
 /// The cases, and whether their logits are those of the folder bit for bit.
 const CASES: &[(&str, bool)] = &[
     ("cohere2-f32", true),
+    ("deepseek2-bf16-glm", true),
+    ("deepseek2-f32-glm", true),
+    ("deepseek2-f32-yarn", true),
     ("ernie4_5-bf16", true),
     ("ernie4_5-f32", true),
     ("ernie4_5_moe-f32", true),

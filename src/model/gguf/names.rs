@@ -5,7 +5,7 @@
 
 use crate::names::{
     AddedNames, AttentionNames, BranchNorms, ConvNames, DeltaInputNames, DeltaNames, ExpertNames, GateUpNames,
-    LayerInputNames, Layout, MlpNames, Names, NormNames, QkvNames, RateNames, Root, ScanNames, StackedMatrices,
+    LatentNames, LatentUpNames, LayerInputNames, Layout, MlpNames, Names, NormNames, QkvNames, RateNames, Root, ScanNames, StackedMatrices,
 };
 
 /// The names of a family in both forms of a file.
@@ -24,6 +24,7 @@ const PLAIN: Names = Names {
         qkv: QkvNames::Separate { query: "attn_q", key: "attn_k", value: "attn_v" },
         output: "attn_output",
         gate: "",
+        latent: LatentNames::NONE,
         query_norm: "attn_q_norm",
         key_norm: "attn_k_norm",
         sinks: "",
@@ -104,6 +105,21 @@ pub static GLM4: GgufNames = GgufNames::of(Names { mlp: FUSED_MLP, ..NORMS_AROUN
 pub static OLMO2: GgufNames = GgufNames::of(Names {
     mixer_norms: NormNames { before: "", after: "post_attention_norm" },
     feed_forward_norms: NormNames { before: "", after: "post_ffw_norm" },
+    ..PLAIN
+});
+pub static DEEPSEEK2: GgufNames = GgufNames::never_fused(Names {
+    attention: AttentionNames {
+        latent: LatentNames {
+            query_down: "attn_q_a",
+            query_norm: "attn_q_a_norm",
+            query_up: "attn_q_b",
+            query: "attn_q",
+            down: "attn_kv_a_mqa",
+            norm: "attn_kv_a_norm",
+            up: LatentUpNames::Separate { key: "attn_k_b", value: "attn_v_b", both: "attn_kv_b" },
+        },
+        ..PLAIN.attention
+    },
     ..PLAIN
 });
 pub static SEED_OSS: GgufNames =
