@@ -163,8 +163,15 @@ impl LatentNames {
     }
 
     /// Of decoders without them.
-    pub const NONE: LatentNames =
-        LatentNames { query_down: "", query_norm: "", query_up: "", query: "", down: "", norm: "", up: LatentUpNames::ByHead("") };
+    pub const NONE: LatentNames = LatentNames {
+        query_down: "",
+        query_norm: "",
+        query_up: "",
+        query: "",
+        down: "",
+        norm: "",
+        up: LatentUpNames::ByHead(""),
+    };
 }
 
 /// The parts of a gated delta rule, behind the number of its layer. Empty where no model has one.
@@ -197,6 +204,15 @@ pub enum DeltaInputNames {
         b: &'static str,
         /// Projection to the inputs of the decays.
         a: &'static str,
+    },
+    /// Three tensors, of which the last has the rows of one key head after those of another.
+    Mixed {
+        /// Projection to queries, then keys, then values.
+        qkv: &'static str,
+        /// Projection to the gates of the norm.
+        gate: &'static str,
+        /// The `b` of the values of a key head, then their `a`.
+        ba: &'static str,
     },
     /// Two tensors, each with the rows of one key head after those of another.
     ByKeyHead {
@@ -331,6 +347,8 @@ pub struct ExpertNames {
     pub each: MlpNames,
     /// The tensors of all experts.
     pub stacked: MlpNames,
+    /// The projections into all experts in one tensor, with the rows of the gate first, which a file may have in the place of two. Empty where none has it.
+    pub stacked_in: &'static str,
     /// How these are written.
     pub matrices: StackedMatrices,
     /// The expert that computes all tokens.
@@ -402,6 +420,7 @@ pub const LLAMA: Names = Names {
         before: "mlp.experts.",
         each: MlpNames { gate_up: GateUpNames::Separate { gate: "gate_proj", up: "up_proj" }, down: "down_proj" },
         stacked: MlpNames { gate_up: GateUpNames::Fused("mlp.experts.gate_up_proj"), down: "mlp.experts.down_proj" },
+        stacked_in: "",
         matrices: StackedMatrices::Rows,
         shared: MlpNames {
             gate_up: GateUpNames::Separate { gate: "mlp.shared_expert.gate_proj", up: "mlp.shared_expert.up_proj" },

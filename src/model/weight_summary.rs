@@ -31,13 +31,16 @@ impl WeightPart {
         };
         let in_delta = |part: &str| match names.delta.input {
             DeltaInputNames::Separate { qkv, gate, b, a } => [qkv, gate, b, a, names.delta.output].contains(&part),
+            DeltaInputNames::Mixed { qkv, gate, ba } => [qkv, gate, ba, names.delta.output].contains(&part),
             DeltaInputNames::ByKeyHead { qkvz, ba } => [qkvz, ba, names.delta.output].contains(&part),
         };
         let (conv, scan) = (&names.short_conv, &names.scan);
         let in_recurrent = |part: &str| [conv.input, conv.output, scan.input, scan.output].contains(&part);
         let in_layer = name.strip_prefix(names.layers).and_then(|rest| rest.split_once('.'));
         match in_layer {
-            Some((_, part)) if in_attention(part) || in_latent(part) || in_delta(part) || in_recurrent(part) => WeightPart::Attention,
+            Some((_, part)) if in_attention(part) || in_latent(part) || in_delta(part) || in_recurrent(part) => {
+                WeightPart::Attention
+            }
             Some(_) => WeightPart::FeedForward,
             None if name == names.head => WeightPart::Head,
             None => WeightPart::Embedding,

@@ -6,16 +6,18 @@ use super::config::Config;
 use super::names::{self, GgufNames};
 use super::rope;
 use crate::families::{
-    cohere2, deepseek_v2, deepseek_v3, ernie4_5, ernie4_5_moe, exaone4, falcon_h1, gemma2, gemma3, gemma4, glm4, glm4_moe, gpt_oss, granite,
-    granite_hybrid, hunyuan, lfm2, lfm2_moe, llama, ministral3, mistral, mixtral, muse_glimmer, nemotron_h, olmo2,
-    olmo3, olmoe, phi3, qwen2, qwen3, qwen3_5, qwen3_5_moe, qwen3_moe, seed_oss, smollm3,
+    cohere2, deepseek_v2, deepseek_v3, ernie4_5, ernie4_5_moe, exaone4, falcon_h1, gemma2, gemma3, gemma4, glm4,
+    glm4_moe, gpt_oss, granite, granite_hybrid, hunyuan, lfm2, lfm2_moe, llama, ministral3, mistral, mixtral,
+    muse_glimmer, nemotron_h, olmo2, olmo3, olmoe, phi3, qwen2, qwen3, qwen3_5, qwen3_5_moe, qwen3_moe, qwen3_next,
+    seed_oss, smollm3,
 };
 use crate::family::Family;
 use base::error::Result;
 use compute::ValueOrder;
 use experts::{
-    deepseek_v2_fields, deepseek_v3_fields,    ernie_moe_fields, gemma4_experts, glm4_moe_fields, gpt_oss_fields, lfm2_moe_fields, mixtral_fields,
-    nemotron_experts, olmoe_fields, qwen3_5_moe_fields, qwen3_moe_fields,
+    deepseek_v2_fields, deepseek_v3_fields, ernie_moe_fields, gemma4_experts, glm4_moe_fields, gpt_oss_fields,
+    lfm2_moe_fields, mixtral_fields, nemotron_experts, olmoe_fields, qwen3_5_moe_fields, qwen3_moe_fields,
+    qwen3_next_fields,
 };
 use serde_json::{Value, json};
 
@@ -77,8 +79,7 @@ const QWEN35: GgufFamily = GgufFamily {
     architecture: "qwen35",
     names: &names::QWEN35,
     value_order: ValueOrder::Tiled,
-    // Positions of text are the same on each axis.
-    ignores: &["rope.dimension_sections"],
+    ignores: OF_IMAGES,
     fields: qwen3_5_fields,
     ..PLAIN
 };
@@ -103,6 +104,9 @@ const NEMOTRON_H: GgufFamily = GgufFamily {
     fields: nemotron_h_fields,
     ..PLAIN
 };
+
+/// Positions of text are the same on each axis, and it has no features of images.
+const OF_IMAGES: &[&str] = &["rope.dimension_sections", "n_deepstack_layers"];
 
 /// All families. Of those with one architecture, the first whose mark a file has describes it.
 pub const FAMILIES: &[GgufFamily] = &[
@@ -133,9 +137,26 @@ pub const FAMILIES: &[GgufFamily] = &[
     GgufFamily { family: &qwen2::FAMILY, architecture: "qwen2", fields: nothing, ..PLAIN },
     GgufFamily { family: &qwen3::FAMILY, architecture: "qwen3", ..PLAIN },
     GgufFamily { family: &qwen3_moe::FAMILY, architecture: "qwen3moe", fields: qwen3_moe_fields, ..PLAIN },
+    GgufFamily { family: &qwen2::FAMILY, architecture: "qwen2vl", ignores: OF_IMAGES, fields: nothing, ..PLAIN },
+    GgufFamily { family: &qwen3::FAMILY, architecture: "qwen3vl", ignores: OF_IMAGES, ..PLAIN },
+    GgufFamily {
+        family: &qwen3_moe::FAMILY,
+        architecture: "qwen3vlmoe",
+        ignores: OF_IMAGES,
+        fields: qwen3_moe_fields,
+        ..PLAIN
+    },
     GgufFamily { family: &olmoe::FAMILY, architecture: "olmoe", fields: olmoe_fields, ..PLAIN },
     GgufFamily { family: &qwen3_5_moe::FAMILY, architecture: "qwen35moe", fields: qwen3_5_moe_fields, ..QWEN35 },
     QWEN35,
+    // Here the value heads of a key head follow each other.
+    GgufFamily {
+        family: &qwen3_next::FAMILY,
+        architecture: "qwen3next",
+        names: &names::QWEN3_NEXT,
+        fields: qwen3_next_fields,
+        ..PLAIN
+    },
     GgufFamily {
         family: &lfm2::FAMILY,
         architecture: "lfm2",

@@ -70,7 +70,9 @@ fn latent(config: &mut Config) -> Result<()> {
     let key = of_head("attention.key_length_mla", "attention.key_length")?;
     let (rope, rank) = (keys.count("rope.dimension_count")?, keys.count("attention.kv_lora_rank")?);
     if rope >= key {
-        return Err(keys.refuse(format!("rope.dimension_count is {rope}, but must be less than a key, which has {key}")));
+        return Err(
+            keys.refuse(format!("rope.dimension_count is {rope}, but must be less than a key, which has {key}"))
+        );
     }
     config.set("qk_rope_head_dim", rope);
     config.set("qk_nope_head_dim", key - rope);
@@ -162,6 +164,12 @@ pub fn qwen3_5_moe_fields(config: &mut Config) -> Result<()> {
     config.set("moe_intermediate_size", config.keys.count("expert_feed_forward_length")?);
     config.set("shared_expert_intermediate_size", config.keys.count("expert_shared_feed_forward_length")?);
     qwen3_5_fields(config)
+}
+
+/// llama.cpp has experts in every layer and divides their weights by their sum.
+pub fn qwen3_next_fields(config: &mut Config) -> Result<()> {
+    config.set("norm_topk_prob", true);
+    qwen3_5_moe_fields(config)
 }
 
 /// The numbers of yarn are exact, which no key says.
