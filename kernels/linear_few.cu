@@ -2,7 +2,7 @@
 // where GATED. Reference: src/compute/cpu/linear.
 //
 // Bound by latency. Each thread block asks for all its weights as soon as it starts, one bulk copy for each row, while the kernels before
-// are at work: when they have ended, nothing but x is missing. Which thread blocks share a multiprocessor: src/compute/cuda/linear_few.rs.
+// are at work: when they have ended, nothing but x is missing. Which thread blocks share a multiprocessor: src/compute/cuda/gemm/gemv_shared.rs.
 // Rows of weights are the operand of 16 rows of the tensor cores, tokens that of 8 columns, so that up to eight tokens have the same bits.
 //
 // Results have the bits of linear_stream.cu: warps share out k in steps of 64 numbers, each adds up its steps in one chain, and the sums

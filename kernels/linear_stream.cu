@@ -6,7 +6,7 @@
 // under way that knows no border between tiles and begins before the kernels before this one have ended: weights belong to no step.
 // A thread block takes less than half of a multiprocessor where it can, so that the next linear layer's fills its ring while this one
 // ends. Large layers take nearly all of it: what the ring holds when x is ready was read while memory would have been idle
-// (src/compute/cuda/linear_stream.rs says which). x comes by the same ring, from the second-level cache, m / (8 CT) times as many bytes as weights. Eight
+// (src/compute/cuda/gemm/gemv_stream.rs says which). x comes by the same ring, from the second-level cache, m / (8 CT) times as many bytes as weights. Eight
 // warps with tiles of 16 columns beat four with 32 at any m up to 32: one H200, 12288 x 4096 with 1 token 25.1 against 29.0 us, with 16 tokens 30.3
 // against 35.2.
 //

@@ -8,7 +8,7 @@ mod model;
 mod shapes;
 
 use codings::Mixture;
-use compute::batch::{Adjustment, Batch, BatchLimits, Sampling};
+use compute::batch::{Batch, BatchLimits, LogitBias, Sampling};
 use compute::cuda::{Chaining, Cuda, DeviceBatch, EventKind, KvCache, Matrix, Route, Tensor, Vector, device_count};
 use compute::ops;
 use compute::{
@@ -497,7 +497,7 @@ impl Bench {
             for sampling in &mut batch.sampling {
                 sampling.adjusted_start = batch.adjustments.len() as u32;
                 let tokens = (0..adjusted).map(|i| (i * 37) as u32);
-                batch.adjustments.extend(tokens.map(|token| Adjustment { token, uses: 1, bias: 0.0 }));
+                batch.adjustments.extend(tokens.map(|token| LogitBias { token, uses: 1, bias: 0.0 }));
                 sampling.adjusted_end = batch.adjustments.len() as u32;
             }
             let mut device_batch = self.staged(&batch);

@@ -3,7 +3,7 @@
 
 use super::guard::{guard, guard_value};
 use super::handle::{self, Handle, visit};
-use super::memory::{self, Place, Versioned};
+use super::memory::{self, OutStruct, Versioned};
 use super::refusal::Refusal;
 use super::status::nvllm_status_code::{self, NVLLM_OK};
 use super::status::{nvllm_error, nvllm_status};
@@ -385,7 +385,7 @@ pub unsafe extern "C" fn nvllm_engine_model_info(
     guard("nvllm_engine_model_info", error, || {
         let info = NonNull::new(info).ok_or(Refusal::Null("info"))?;
         // SAFETY: the header asks for NULL or a live engine, and for struct_size bytes; NULL was refused above.
-        let (engine, info) = unsafe { (visit(engine)?, Place::new(info)?) };
+        let (engine, info) = unsafe { (visit(engine)?, OutStruct::new(info)?) };
         info.write(engine.handle().model_info().into());
         Ok(NVLLM_OK)
     })

@@ -333,7 +333,7 @@ impl PositionSettings {
                 supported: "one set for all layers in a model of this class",
             });
         }
-        let place = Place { theta_beside: "rope_theta", original_beside: true };
+        let place = FieldSource { theta_beside: "rope_theta", original_beside: true };
         place.read(config, parameters, max_position_embeddings, defaults)
     }
 
@@ -353,7 +353,7 @@ impl PositionSettings {
             LayerType::Full => ("full_attention", "rope_theta"),
             LayerType::Sliding => ("sliding_attention", "rope_local_base_freq"),
         };
-        let place = Place { theta_beside, original_beside: false };
+        let place = FieldSource { theta_beside, original_beside: false };
         if let Some(all) = config.object("rope_parameters")? {
             if let Some((field, _)) = all.iter().find(|(_, value)| !value.is_object() && !value.is_null()) {
                 return Err(Error::UnsupportedModel {
@@ -373,14 +373,14 @@ impl PositionSettings {
 }
 
 /// Where a set of parameters leaves fields to the config around it.
-struct Place {
+struct FieldSource {
     /// The field that has `theta` if the set has none.
     theta_beside: &'static str,
     /// Whether `original_max_position_embeddings` beside the set wins over the one inside.
     original_beside: bool,
 }
 
-impl Place {
+impl FieldSource {
     fn read(
         &self,
         config: Fields,

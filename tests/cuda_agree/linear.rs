@@ -9,6 +9,11 @@ use compute::{Device, LayerInput, Rounding};
 use formats::DType;
 use std::ops::Range;
 
+/// How the names of kernels end.
+fn suffix(dtype: DType) -> &'static str {
+    if dtype == DType::Bf16 { "bf16" } else { "f16" }
+}
+
 /// How a sum may be rounded. cuBLASLt may cut k and add up parts that it stored in the number type; our own kernels add up in f32.
 fn near(sum: Dot, kernels: &[String], dtype: DType) -> Near {
     match kernels.iter().any(|kernel| kernel.starts_with("cublasLt")) {
@@ -82,6 +87,10 @@ fn linear_layers_agree_on_every_route() {
                         });
                         let what = format!("{m} x {n} x {k}, {columns:?}, bias {has_bias}, {route:?}, {dtype:?}");
                         assert_route(cuda, route, [m, k], &columns, &kernels, &what);
+                        let planned = cuda.planned(m, &weight, false).unwrap();
+                        if columns == (0..n) && planned != "cublasLtMatmul" {
+                            assert_eq!(kernels, [format!("{planned}_{}", suffix(dtype))], "{what}");
+                        }
                         let out = cuda.read(&out).unwrap();
                         let (mut computed, mut expected) = (Vec::new(), Vec::new());
                         for t in 0..m {

@@ -5,7 +5,6 @@
 
 use super::device::Device;
 use super::driver::{Address, Facts};
-use super::hopper::CAPABILITY;
 use super::kernels::{Kernel, suffix};
 use super::kv_cache::CacheLayer;
 use super::params::params;
@@ -65,7 +64,7 @@ pub struct Tiles {
 
 /// Whether the device has the capability that the files for Hopper are compiled for, and they have kernels for such a cache.
 pub fn is_served(facts: Facts, shape: &KvShape) -> bool {
-    facts.capability == CAPABILITY && HEAD_DIMS.contains(&shape.head_dim) && shape.format != KvFormat::Int8
+    facts.is_hopper() && HEAD_DIMS.contains(&shape.head_dim) && shape.format != KvFormat::Int8
 }
 
 /// The kernels for the heads of a cache.

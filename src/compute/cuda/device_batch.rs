@@ -455,7 +455,7 @@ impl DeviceBatch {
         self.samples
     }
 
-    /// Adjustments, masks, and what is kept for log-probabilities.
+    /// LogitBiases, masks, and what is kept for log-probabilities.
     pub fn extras(&self) -> &SamplingExtras {
         &self.extras
     }

@@ -53,7 +53,7 @@ pub fn device(ordinal: usize) -> Result<sys::CUdevice> {
 }
 
 /// What the kernels' geometry depends on.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
     /// Streaming multiprocessors.
     pub processors: usize,
@@ -193,6 +193,11 @@ impl Default for Facts {
 }
 
 impl Facts {
+    /// Whether some kernels are compiled for it alone: compute capability 9.0.
+    pub fn is_hopper(&self) -> bool {
+        self.capability == 90
+    }
+
     fn of(device: sys::CUdevice) -> Result<Facts> {
         use sys::CUdevice_attribute as Attribute;
         let get = |attribute| {

@@ -1,9 +1,9 @@
 //! See `ops/embedding.rs` for the contract, `kernels/embedding.cu` for the work.
 
-use super::coded::{CodedWeights, Kind};
 use super::device::Device;
 use super::device_batch::DeviceBatch;
 use super::driver::Address;
+use super::gemm::quantized::weights::{CodedWeights, Kind};
 use super::kernels::{Kernel, suffix};
 use super::matrix::{Matrix, Rows};
 use super::params::params;

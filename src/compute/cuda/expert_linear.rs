@@ -1,14 +1,14 @@
 //! See `ops/expert_linear.rs` and `ops/gated_expert_linear.rs` for the contracts, `kernels/expert_linear.cu` for the work, and
 //! `kernels/expert_linear_coded.cu` for weights in codes.
 
-use super::coded::{COLUMNS, CodedWeights, Kind};
 use super::device::Device;
 use super::driver::Address;
 use super::experts::{Experts, Routes, TILE_ROWS};
+use super::gemm::Results;
+use super::gemm::quantized::weights::{COLUMNS, CodedWeights, Kind};
 use super::kernels::{Kernel, suffix};
 use super::matrix::{Rows, Vector};
 use super::params::params;
-use super::product::Results;
 use super::storage::Tensor;
 use crate::{Activation, LayerInput, Rounding};
 use base::error::Result;

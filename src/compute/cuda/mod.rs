@@ -17,13 +17,8 @@ mod attention_few_units;
 mod attention_hopper;
 mod attention_shared;
 mod attention_units;
-mod blas;
-mod blas_handle;
 mod bytes;
 mod causal_conv;
-mod coded;
-mod coded_hopper;
-mod coded_linear;
 mod combine;
 mod copy_blocks;
 mod copy_states;
@@ -34,26 +29,20 @@ mod embedding;
 mod exchange;
 mod expert_linear;
 mod experts;
-mod few_quantized;
 mod gated_delta;
-mod gated_hopper;
 mod gated_linear;
 mod gated_norm;
 mod gather;
+mod gemm;
 mod gpu;
 mod graph;
-mod hopper;
 mod join_columns;
 mod keep_hidden_states;
 mod kernels;
 mod kv_cache;
-mod late_blas;
 mod launch_log;
 mod library;
-mod linear;
 mod linear_add_norm;
-mod linear_few;
-mod linear_stream;
 mod logprobs;
 mod management;
 mod matrix;
@@ -67,7 +56,6 @@ mod place_heads;
 mod plan;
 mod pool_states;
 mod process_logits;
-mod product;
 mod ranks;
 mod recurrent;
 mod reduce_add_norm;
@@ -77,7 +65,6 @@ mod route;
 mod sample;
 mod sampling_extras;
 mod scale_logits;
-mod scaled_linear;
 mod selective_scan;
 mod settings;
 mod shared_plan;
@@ -92,10 +79,10 @@ pub use device_batch::DeviceBatch;
 
 pub use driver::{ContextGuard, Event, EventKind, check_ordinal, device_count};
 pub use experts::{Experts, Routes};
+pub use gemm::Route;
 pub use graph::{Graph, PassGraph};
 pub use kernels::Chaining;
 pub use kv_cache::KvCache;
-pub use linear::Route;
 pub use management::FreeBefore;
 pub use matrix::{Matrix, Vector};
 pub use nanovllm_kernels::are_built;
@@ -157,7 +144,7 @@ struct Kernels {
     add_embedding: add_embedding::Kernels,
     norm: norm::Kernels,
     add_norm: add_norm::Kernels,
-    linear: linear::Kernels,
+    linear: gemm::Kernels,
     rope_and_cache: rope_and_cache::Kernels,
     activate: activate::Kernels,
     activate_mul: activate_mul::Kernels,
@@ -192,7 +179,7 @@ impl Kernels {
             add_embedding: add_embedding::Kernels::new(device)?,
             norm: norm::Kernels::new(device)?,
             add_norm: add_norm::Kernels::new(device)?,
-            linear: linear::Kernels::new(device)?,
+            linear: gemm::Kernels::new(device)?,
             rope_and_cache: rope_and_cache::Kernels::new(device)?,
             activate: activate::Kernels::new(device)?,
             activate_mul: activate_mul::Kernels::new(device)?,
@@ -388,7 +375,7 @@ impl Ops for Cuda {
         layer: LayerInput<Tensor, Matrix, Vector>,
         activation: Activation,
     ) {
-        match gated_linear::run(&self.device, &self.kernels.linear, out, layer, activation) {
+        match gated_linear::run(&self.device, &mut self.kernels.linear, out, layer, activation) {
             Ok(false) => unfused::gated_linear(self, out, gate_up, layer, activation),
             result => self.remember(result.map(drop)),
         }

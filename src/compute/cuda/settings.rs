@@ -4,11 +4,11 @@
 
 use super::Cuda;
 use super::attention;
-use super::hopper;
+use super::gemm::{Epilogue, Route};
 use super::kernels::Chaining;
 use super::kv_cache::KvBlocks;
-use super::linear::Route;
 use super::management::FreeBefore;
+use super::matrix::Matrix;
 use super::plan::{Cuts, Geometry, LayerWindow};
 use super::reduce_add_norm::AllReduce;
 use super::shared_plan::Sharing;
@@ -87,7 +87,14 @@ impl Cuda {
 
     /// Whether the device has compute capability 9.0, for which some kernels are compiled alone.
     pub fn is_hopper(&self) -> bool {
-        self.device.facts().capability == hopper::CAPABILITY
+        self.device.facts().is_hopper()
+    }
+
+    /// The name of the kernel that is planned for the sums of `m` rows, or for their gated results, without the number type. `None`: there is none.
+    #[doc(hidden)]
+    pub fn planned(&self, m: usize, weight: &Matrix, is_gated: bool) -> Option<String> {
+        let epilogue = if is_gated { Epilogue::Gated } else { Epilogue::Store };
+        self.kernels.linear.planned(&self.device, m, weight, epilogue)
     }
 
     /// The names of the kernels that were launched since the last call, without `nvllm_k_`; products of cuBLASLt as `cublasLtMatmul`. The first call

@@ -4,9 +4,9 @@
 //! of [`Coding::decode_row`], rounded once to the device's number type. A matrix for which that is not certain (no [`Form`], or scales that
 //! are not finite) is not held in codes.
 
-use super::driver::Address;
-use super::params::params;
 use crate::HostMatrix;
+use crate::cuda::driver::Address;
+use crate::cuda::params::params;
 use formats::{Block, Codes, Coding, E2M1, IQ4, Scaled, ScaledRow, Scales, from_e8m0, q3_scale, scale_and_min};
 use half::f16;
 

@@ -5,7 +5,7 @@
 //! captures, it holds the handle itself. Creating and destroying exclude each other.
 #![allow(unsafe_code)]
 
-use super::driver::Context;
+use crate::cuda::driver::Context;
 use base::error::{Error, Result};
 use cudarc::cublaslt::sys as lt;
 use cudarc::driver::sys::CUdevice;

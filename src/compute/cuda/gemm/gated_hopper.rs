@@ -1,14 +1,14 @@
 //! The launch of `kernels/gated_linear_hopper.cu`: gates and up of many tokens on compute capability 9.0, which rows of weights share a tile, and
 //! which layers are left to a product and the activation after it.
 
-use super::device::Device;
-use super::driver::Address;
-use super::hopper::CAPABILITY;
-use super::kernels::{Kernel, suffix};
-use super::params::params;
+use super::plan::Gemm;
 use super::product::LinearParams;
-use super::tensor_map::{BOX_COLUMNS, BoxedMatrix, BoxedResults, TensorMap};
 use crate::Activation;
+use crate::cuda::device::Device;
+use crate::cuda::driver::{Address, Facts};
+use crate::cuda::kernels::{Kernel, suffix};
+use crate::cuda::params::params;
+use crate::cuda::tensor_map::{BOX_COLUMNS, BoxedMatrix, BoxedResults, TensorMap};
 use base::error::Result;
 
 params! {
@@ -66,49 +66,65 @@ impl Tile {
 
 /// How a layer is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Plan {
+pub struct Plan {
     /// Which of [`TILES`].
     tile: usize,
     tiles: usize,
+    /// Thread blocks.
+    pub blocks: usize,
     /// Results for which the multiprocessors have time while the busiest one computes its tiles.
     room: usize,
 }
 
 impl Plan {
-    /// With the tiles that take the least time. `n`: columns of the results.
-    fn new(m: usize, n: usize, processors: usize) -> Plan {
+    /// With the tiles that take the least time.
+    pub fn new(gemm: &Gemm, gpu: Facts) -> Plan {
+        let [m, n, _] = sizes(gemm);
         let plan = |(tile, &Tile { rows, .. }): (usize, &Tile)| {
             let columns = rows / 2;
             let tiles = m.div_ceil(TOKENS) * n.div_ceil(columns);
-            let room = tiles.div_ceil(processors) * processors * TOKENS * columns;
-            Plan { tile, tiles, room }
+            let room = tiles.div_ceil(gpu.processors) * gpu.processors * TOKENS * columns;
+            Plan { tile, tiles, blocks: tiles.min(gpu.processors), room }
         };
         TILES.iter().enumerate().map(plan).min_by_key(|plan| plan.room).expect("there are tiles")
     }
 
-    /// Whether it is faster than cuBLASLt and `activate_mul.cu`, which take about `1 + 256 / k` of the time of the products: activation is bound
-    /// by memory.
-    ///
-    /// One H200, microseconds of both / this. 3072 x 1024 with 512 tokens 14.0 / 12.0, with 768 tokens 18.3 / 18.2 (not chosen), with 1,024 tokens
-    /// 24.7 / 19.6, with 8,192 tokens 185 / 155; 6144 x 2048 with 384 tokens 31.2 / 33.9 (not chosen), with 1,536 tokens 130 / 117; 12288 x 4096 with
-    /// 384 tokens 125 / 117, with 8,192 tokens 2,490 / 2,394; 14336 x 4096 with 512 tokens 192 / 198 (not chosen), with 640 tokens 238 / 230.
-    fn is_preferred(&self, m: usize, n: usize, k: usize) -> bool {
-        k <= K_PREFERRED_MAX && m * n * (k + 256) >= self.room * k
+    /// The name of the kernel, without the activation and the number type.
+    pub fn kernel(&self) -> String {
+        format!("gated_linear_hopper_r{}", TILES[self.tile].rows)
     }
 }
 
-/// The kernels, for all tiles.
-pub struct GatedHopper {
-    /// For each of [`TILES`], for each of [`ACTIVATIONS`].
-    kernels: Vec<[Kernel; 2]>,
-    processors: usize,
+/// Whether it computes such a layer at all.
+pub fn serves(gemm: &Gemm, gpu: Facts) -> bool {
+    let [m, n, k] = sizes(gemm);
+    let is_whole = n.is_multiple_of(EIGHT) && k >= K_MIN && k.is_multiple_of(BOX_COLUMNS);
+    has_kernels(gpu) && m > TOKENS_ABOVE && is_whole
 }
 
-impl GatedHopper {
+/// Whether it is faster than cuBLASLt and `activate_mul.cu`, which take about `1 + 256 / k` of the time of the products: activation is bound
+/// by memory.
+///
+/// One H200, microseconds of both / this. 3072 x 1024 with 512 tokens 14.0 / 12.0, with 768 tokens 18.3 / 18.2 (not chosen), with 1,024 tokens
+/// 24.7 / 19.6, with 8,192 tokens 185 / 155; 6144 x 2048 with 384 tokens 31.2 / 33.9 (not chosen), with 1,536 tokens 130 / 117; 12288 x 4096 with
+/// 384 tokens 125 / 117, with 8,192 tokens 2,490 / 2,394; 14336 x 4096 with 512 tokens 192 / 198 (not chosen), with 640 tokens 238 / 230.
+pub fn is_preferred(gemm: &Gemm, gpu: Facts) -> bool {
+    let [m, n, k] = sizes(gemm);
+    k <= K_PREFERRED_MAX && m * n * (k + 256) >= Plan::new(gemm, gpu).room * k
+}
+
+/// Whether `gpu` has the capability that they are compiled for, and room for them.
+fn has_kernels(gpu: Facts) -> bool {
+    gpu.is_hopper() && TILES.iter().all(|tile| tile.shared_bytes() <= gpu.block_shared_bytes)
+}
+
+/// The kernels: for each of [`TILES`], for each of [`ACTIVATIONS`].
+pub struct Kernels(Vec<[Kernel; 2]>);
+
+impl Kernels {
     /// Loads them, where the device has the capability that they are compiled for, and room for them.
-    pub fn new(device: &Device) -> Result<Option<GatedHopper>> {
-        let facts = device.facts();
-        if facts.capability != CAPABILITY || TILES.iter().any(|tile| tile.shared_bytes() > facts.block_shared_bytes) {
+    pub fn new(device: &Device) -> Result<Option<Kernels>> {
+        if !has_kernels(device.facts()) {
             return Ok(None);
         }
         let module = device.module("gated_linear_hopper")?;
@@ -119,27 +135,13 @@ impl GatedHopper {
             Ok(kernel)
         };
         let [(_, silu), (_, gelu_tanh)] = ACTIVATIONS;
-        let kernels =
-            TILES.iter().map(|tile| Ok([load(tile, silu)?, load(tile, gelu_tanh)?])).collect::<Result<_>>()?;
-        Ok(Some(GatedHopper { kernels, processors: facts.processors }))
+        let kernels = TILES.iter().map(|tile| Ok([load(tile, silu)?, load(tile, gelu_tanh)?]));
+        Ok(Some(Kernels(kernels.collect::<Result<_>>()?)))
     }
 
-    /// Whether it computes such a layer at all, of weights that are gate over up: `params.n` rows.
-    pub fn serves(&self, params: &LinearParams) -> bool {
-        let [m, n, k] = sizes(params);
-        m > TOKENS_ABOVE && n.is_multiple_of(EIGHT) && k >= K_MIN && k.is_multiple_of(BOX_COLUMNS)
-    }
-
-    /// Whether it is faster than a product and the activation after it.
-    pub fn is_preferred(&self, params: &LinearParams) -> bool {
-        let [m, n, k] = sizes(params);
-        self.serves(params) && Plan::new(m, n, self.processors).is_preferred(m, n, k)
-    }
-
-    /// Launches the layer that `params` describes, which it [serves](GatedHopper::serves).
-    pub fn run(&self, device: &Device, params: &LinearParams, activation: Activation) -> Result<()> {
-        let [m, n, k] = sizes(params);
-        let plan = Plan::new(m, n, self.processors);
+    /// Launches the layer that `params` describes, which they [serve](serves).
+    pub fn run(&self, device: &Device, params: &LinearParams, activation: Activation, plan: &Plan) -> Result<()> {
+        let [m, n, k] = [params.m, params.n / 2, params.k].map(|size| size as usize);
         let tile = &TILES[plan.tile];
         let matrix = |at, rows, stride, box_rows| {
             let dtype = device.dtype;
@@ -164,23 +166,25 @@ impl GatedHopper {
             k: params.k,
         };
         let index = ACTIVATIONS.iter().position(|(a, _)| *a == activation).expect("all are there");
-        let kernel = &self.kernels[plan.tile][index];
-        let blocks = [plan.tiles.min(self.processors), 1, 1];
-        kernel.launch(device.chaining, blocks, THREADS, tile.shared_bytes(), &params)
+        let kernel = &self.0[plan.tile][index];
+        kernel.launch(device.chaining, [plan.blocks, 1, 1], THREADS, tile.shared_bytes(), &params)
     }
 }
 
 /// The tokens, the columns of the results and the k of a layer.
-fn sizes(params: &LinearParams) -> [usize; 3] {
-    [params.m, params.n / 2, params.k].map(|size| size as usize)
+fn sizes(gemm: &Gemm) -> [usize; 3] {
+    [gemm.m, gemm.n / 2, gemm.k]
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cuda::gemm::hopper::tests::{H200, gemm};
+    use crate::cuda::gemm::plan::Epilogue;
 
-    /// Processors of an H200.
-    const PROCESSORS: usize = 132;
+    fn layer(m: usize, n: usize, k: usize) -> Gemm {
+        gemm([m, 2 * n, k], Epilogue::Gated)
+    }
 
     #[test]
     fn the_tiles_that_take_the_least_time_are_chosen() {
@@ -196,7 +200,7 @@ mod tests {
             (1024, 14336, 256, 896),
         ];
         for (m, n, rows, tiles) in cases {
-            let plan = Plan::new(m, n, PROCESSORS);
+            let plan = Plan::new(&layer(m, n, 1024), H200);
             assert_eq!((TILES[plan.tile].rows, plan.tiles), (rows, tiles), "{m} x {n}");
         }
     }
@@ -221,7 +225,7 @@ mod tests {
             (8192, 7168, 8192, false),
         ];
         for (m, n, k, is_preferred) in cases {
-            assert_eq!(Plan::new(m, n, PROCESSORS).is_preferred(m, n, k), is_preferred, "{m} x {n} x {k}");
+            assert_eq!(super::is_preferred(&layer(m, n, k), H200), is_preferred, "{m} x {n} x {k}");
         }
     }
 

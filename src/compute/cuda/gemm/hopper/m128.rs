@@ -1,7 +1,8 @@
 //! The launch of `kernels/linear_hopper_wide.cu`: layers whose tiles of tokens are nearly full, with the bits of `linear_hopper.cu`.
 
 use super::{
-    BARRIER_BYTES, BOX_COLUMNS, Boxes, Device, Kernel, Results, Room, STAGES_MAX, SWIZZLE_ROWS, TOKENS_OF_TILE, suffix,
+    BARRIER_BYTES, BOX_COLUMNS, Boxes, Device, Epilogue, Facts, Gemm, Kernel, Results, STAGES_MAX, SWIZZLE_ROWS,
+    TOKENS_OF_TILE, suffix,
 };
 use base::error::Result;
 
@@ -20,7 +21,7 @@ const GATED_TOKENS_MIN: usize = 120;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// Rows of weights of a tile.
-    columns: usize,
+    pub columns: usize,
     tokens: usize,
     /// Tiles of tokens and of columns.
     pub grid: [usize; 2],
@@ -30,44 +31,55 @@ pub struct Plan {
 
 impl Plan {
     /// Of a layer whose k is not divided. `None` where `linear_hopper.cu` is faster, and where not all tiles run at once.
-    pub fn new([m, n, k]: [usize; 3], results: Results, room: Room) -> Option<Plan> {
+    pub fn new(gemm: &Gemm, gpu: Facts) -> Option<Plan> {
+        let [m, n, k] = gemm.sizes();
         let tiles = m.div_ceil(TOKENS_OF_TILE);
         let tokens = m.div_ceil(tiles).next_multiple_of(SWIZZLE_ROWS);
-        let (least, all): (_, &[usize]) = match results {
-            Results::Sums => (SUMS_TOKENS_MIN, &[SUMS_COLUMNS]),
-            Results::Gated(_) => (GATED_TOKENS_MIN, &GATED_COLUMNS),
+        let (least, all): (_, &[usize]) = match gemm.is_gated() {
+            false => (SUMS_TOKENS_MIN, &[SUMS_COLUMNS]),
+            true => (GATED_TOKENS_MIN, &GATED_COLUMNS),
         };
-        let columns = *all.iter().find(|&&columns| tiles * n.div_ceil(columns) <= room.processors)?;
+        let columns = *all.iter().find(|&&columns| tiles * n.div_ceil(columns) <= gpu.processors)?;
         if tokens < least {
             return None;
         }
         let stage = (TOKENS_OF_TILE + columns) * BOX_COLUMNS * 2;
-        let stages = (k / BOX_COLUMNS).min((room.block_shared_bytes - BARRIER_BYTES) / stage).min(STAGES_MAX);
+        let stages = (k / BOX_COLUMNS).min((gpu.block_shared_bytes - BARRIER_BYTES) / stage).min(STAGES_MAX);
         let shared_bytes = BARRIER_BYTES + stages * stage;
         Some(Plan { columns, tokens, grid: [tiles, n.div_ceil(columns)], stages, shared_bytes })
     }
 
-    pub fn boxes(&self) -> Boxes {
+    pub(super) fn boxes(&self) -> Boxes {
         Boxes { columns: self.columns, tokens: self.tokens, depth: 1 }
     }
 }
 
+/// The name of a kernel of the file.
+pub fn name(columns: usize, epilogue: Epilogue) -> String {
+    let prefix = if epilogue == Epilogue::Gated { "gated_" } else { "" };
+    format!("linear_hopper_wide_{prefix}c{columns}")
+}
+
 /// The kernels of the file.
-pub struct Wide {
+pub struct Kernels {
     sums: Kernel,
     /// For [`GATED_COLUMNS`].
     gated: [Kernel; 2],
 }
 
-impl Wide {
-    pub fn new(device: &Device) -> Result<Wide> {
+impl Kernels {
+    pub fn new(device: &Device) -> Result<Kernels> {
         let module = device.module("linear_hopper_wide")?;
-        let load = |name: &str| {
-            let kernel = Kernel::new(&module, &format!("linear_hopper_{name}_{}", suffix(device.dtype)))?;
+        let load = |columns: usize, epilogue: Epilogue| {
+            let kernel = Kernel::new(&module, &format!("{}_{}", name(columns, epilogue), suffix(device.dtype)))?;
             kernel.allow_shared(device.facts().block_shared_bytes)?;
             Ok(kernel)
         };
-        Ok(Wide { sums: load("wide_c64")?, gated: [load("wide_gated_c64")?, load("wide_gated_c96")?] })
+        let [narrow, wide] = GATED_COLUMNS;
+        Ok(Kernels {
+            sums: load(SUMS_COLUMNS, Epilogue::Store)?,
+            gated: [load(narrow, Epilogue::Gated)?, load(wide, Epilogue::Gated)?],
+        })
     }
 
     pub fn kernel(&self, plan: &Plan, results: Results) -> &Kernel {
@@ -80,14 +92,12 @@ impl Wide {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::H200;
+    use super::super::tests::{H200, gemm};
     use super::*;
-    use crate::Activation;
 
     #[test]
     fn full_tiles_of_tokens_take_it_if_all_run_at_once() {
-        let gated = Results::Gated(Activation::Silu);
-        let columns = |sizes, results| Plan::new(sizes, results, H200).map(|plan| (plan.columns, plan.stages));
+        let columns = |sizes, epilogue| Plan::new(&gemm(sizes, epilogue), H200).map(|plan| (plan.columns, plan.stages));
         for (rows, sums, gates) in [
             (96, None, None),
             (104, Some((64, 9)), None),
@@ -96,10 +106,10 @@ mod tests {
             (208, Some((64, 9)), None),
             (256, Some((64, 9)), Some((96, 8))),
         ] {
-            assert_eq!(columns([rows, 4096, 1024], Results::Sums), sums, "{rows} rows");
-            assert_eq!(columns([rows, 6144, 1024], gated), gates, "{rows} rows, gated");
+            assert_eq!(columns([rows, 4096, 1024], Epilogue::Store), sums, "{rows} rows");
+            assert_eq!(columns([rows, 6144, 1024], Epilogue::Gated), gates, "{rows} rows, gated");
         }
-        assert_eq!(columns([256, 6144, 1024], Results::Sums), None, "192 tiles");
-        assert_eq!(columns([128, 64, 64], Results::Sums), Some((64, 1)));
+        assert_eq!(columns([256, 6144, 1024], Epilogue::Store), None, "192 tiles");
+        assert_eq!(columns([128, 64, 64], Epilogue::Store), Some((64, 1)));
     }
 }

@@ -2,14 +2,15 @@
 //!
 //! Invariant: how k is cut depends on the shape alone for 1 to 8 tokens, and so do the results of a row.
 
-use super::coded::COLUMNS as COLUMNS_OF_OCTET;
-use super::coded_linear::CodedProduct;
-use super::device::Device;
-use super::driver::{Address, Memory};
-use super::kernels::{Kernel, suffix};
-use super::params::params;
-use super::product::Results;
+use super::CodedProduct;
+use super::weights::{COLUMNS as COLUMNS_OF_OCTET, DEPTH};
 use crate::Activation;
+use crate::cuda::device::Device;
+use crate::cuda::driver::{Address, Facts, Memory};
+use crate::cuda::gemm::plan::{Gemm, Quantized};
+use crate::cuda::gemm::product::Results;
+use crate::cuda::kernels::{Kernel, suffix};
+use crate::cuda::params::params;
 use base::error::Result;
 
 params! {
@@ -132,13 +133,59 @@ impl Variant {
     }
 }
 
+/// How a layer is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Which of [`VARIANTS`], and of [`TOKENS`].
+    kernel: [usize; 2],
+    cut: Cut,
+}
+
+impl Plan {
+    /// `None` if no kernel fits. Sums of slices lie in the buffer for dequantized weights.
+    pub fn new(gemm: &Gemm, quantized: Quantized, gpu: Facts) -> Option<Plan> {
+        let ([m, n, k], is_gated, form) = (gemm.sizes(), gemm.is_gated(), &quantized.form);
+        let name = form.scaled_name()?;
+        let index = VARIANTS.iter().position(|variant| variant.name == name)?;
+        let of_tokens = TOKENS.iter().position(|&tokens| m <= tokens)?;
+        if quantized.skip != 0 || k < K_MIN {
+            return None;
+        }
+        // From an octet of gates to that of their ups.
+        let to_second = n / 2 / COLUMNS_OF_OCTET * form.octet_bytes(k);
+        if is_gated && (!n.is_multiple_of(2 * COLUMNS_OF_OCTET) || to_second > u32::MAX as usize) {
+            return None;
+        }
+        // The parts of a tile have rows for the tokens that there are; x has room for all of a kernel's.
+        let (units, tokens) = (k.div_ceil(DEPTH), TOKENS[of_tokens]);
+        let shared_bytes = gpu.block_shared_bytes;
+        let cut = VARIANTS[index].cut(form.unit_bytes(), units, n, tokens, gpu.processors, shared_bytes)?;
+        let has_room = cut.slices == 1 || !is_gated && cut.slices * m * n * size_of::<f32>() <= quantized.scratch_bytes;
+        has_room.then_some(Plan { kernel: [index, of_tokens], cut })
+    }
+
+    /// The name of the kernel, without the number type.
+    pub fn kernel(&self) -> String {
+        let [variant, tokens] = self.kernel;
+        name(VARIANTS[variant].name, TOKENS[tokens])
+    }
+
+    /// Slices of k.
+    #[cfg(test)]
+    pub fn split(&self) -> usize {
+        self.cut.slices
+    }
+}
+
+fn name(form: &str, tokens: usize) -> String {
+    format!("linear_scaled_{form}_m{tokens}")
+}
+
 /// The kernels for each form and number of tokens.
 pub struct Kernels {
-    kernels: Vec<(Variant, [Kernel; 3])>,
+    kernels: Vec<[Kernel; 3]>,
     /// For each thread block of a slice, how many slices have arrived. Zero between launches.
     arrived: Memory,
-    /// Shared memory of a thread block at most.
-    shared_bytes: usize,
 }
 
 impl Kernels {
@@ -149,56 +196,35 @@ impl Kernels {
         let mut kernels = Vec::new();
         for variant in VARIANTS {
             let kernel = |tokens: usize| {
-                let name = format!("linear_scaled_{}_m{tokens}_{}", variant.name, suffix(device.dtype));
+                let name = format!("{}_{}", name(variant.name, tokens), suffix(device.dtype));
                 let kernel = Kernel::new(&module, &name)?;
                 kernel.allow_shared(shared_bytes - STATIC_BYTES)?;
                 Ok(kernel)
             };
             let [one, eight, sixteen] = TOKENS;
-            kernels.push((variant, [kernel(one)?, kernel(eight)?, kernel(sixteen)?]));
+            kernels.push([kernel(one)?, kernel(eight)?, kernel(sixteen)?]);
         }
         let bytes = device.facts().processors * size_of::<i32>();
         let arrived = Memory::zeroed(&device.context, bytes, "scratch of linear layers", KNOB)?;
-        Ok(Kernels { kernels, arrived, shared_bytes })
+        Ok(Kernels { kernels, arrived })
     }
 
-    /// Launches a product of at most 16 tokens. Sums of slices lie in `scratch`: its address and its bytes. Returns false if no kernel fits.
+    /// Launches a product of at most 16 tokens. Sums of slices lie at `scratch`.
     pub fn run(
         &self,
         device: &Device,
         coded: &CodedProduct,
         results: Results,
-        scratch: (Address, usize),
-    ) -> Result<bool> {
-        let (CodedProduct { form, weights, skip, .. }, params) = (coded, &coded.product.params);
-        let [m, n, k] = [params.m, params.n, params.k].map(|size| size as usize);
-        let found = form.scaled_name().and_then(|name| self.kernels.iter().find(|(variant, _)| variant.name == name));
-        let (Some((variant, kernels)), Some(index)) = (found, TOKENS.iter().position(|&tokens| m <= tokens)) else {
-            return Ok(false);
-        };
-        if *skip != 0 || k < K_MIN {
-            return Ok(false);
-        }
-        let is_gated = results != Results::Sums;
-        // From an octet of gates to that of their ups.
-        let to_second = n / 2 / COLUMNS_OF_OCTET * form.octet_bytes(k);
-        if is_gated && (!n.is_multiple_of(2 * COLUMNS_OF_OCTET) || to_second > u32::MAX as usize) {
-            return Ok(false);
-        }
-        let units = weights.units_of_row.unsigned_abs() as usize;
-        // The parts of a tile have rows for the tokens that there are; x has room for all of a kernel's.
-        let tokens = TOKENS[index];
-        let cut = variant.cut(form.unit_bytes(), units, n, tokens, device.facts().processors, self.shared_bytes);
-        let has_room = |cut: &Cut| cut.slices == 1 || !is_gated && cut.slices * m * n * size_of::<f32>() <= scratch.1;
-        let Some(cut) = cut.filter(has_room) else {
-            return Ok(false);
-        };
+        scratch: Address,
+        plan: &Plan,
+    ) -> Result<()> {
+        let (weights, params, cut) = (&coded.weights, &coded.product.params, plan.cut);
         let params = ScaledLinearParams {
             out: params.out,
             x: params.x,
             bias: params.bias,
             units: weights.units,
-            partial: scratch.0,
+            partial: scratch,
             arrived: self.arrived.address(),
             zero: weights.zero,
             units_of_row: weights.units_of_row,
@@ -209,11 +235,12 @@ impl Kernels {
             k: params.k,
             out_stride: params.out_stride,
             x_stride: params.x_stride,
-            is_gated: i32::from(is_gated),
+            is_gated: i32::from(results != Results::Sums),
             is_gelu_tanh: i32::from(results == Results::Gated(Activation::GeluTanh)),
         };
-        kernels[index].launch(device.chaining, [cut.blocks, 1, 1], 32 * cut.warps, cut.shared_bytes, &params)?;
-        Ok(true)
+        let [variant, tokens] = plan.kernel;
+        let kernel = &self.kernels[variant][tokens];
+        kernel.launch(device.chaining, [cut.blocks, 1, 1], 32 * cut.warps, cut.shared_bytes, &params)
     }
 }
 

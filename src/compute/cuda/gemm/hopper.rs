@@ -1,24 +1,25 @@
 //! The launch of `kernels/linear_hopper.cu`: how a linear layer is cut on compute capability 9.0.
 //!
-//! By default it computes 9 to 256 tokens, of which `hopper/wide.rs` takes some with the same bits, and `hopper/tall.rs` layers with many weights.
+//! By default it computes 9 to 256 tokens, of which `hopper/m128.rs` takes some with the same bits, and `hopper/full_n.rs` layers with many weights.
 //! Row counts form classes, those that a kernel's tile of tokens holds and 129 to 256. Within a class, k is divided in one way, so that a row has the
 //! same bits among any number of rows of the class. How it is divided depends on the layer and on whether the tokens fill one tile of 128 or two:
 //! the classes up to 128 share their bits.
 //!
 //! Batch-invariant layers have any number of tokens: `hopper/invariant.rs`.
 
+mod full_n;
 mod invariant;
-mod tall;
-mod wide;
+mod m128;
 
-use super::device::Device;
-use super::driver::{Address, Memory};
-use super::kernels::{Chaining, Kernel, suffix};
-use super::params::params;
+use super::plan::{Epilogue, Gemm};
 use super::product::{LinearParams, Results};
-use super::storage::RowFactors;
-use super::tensor_map::{BOX_COLUMNS, BoxedMatrix, TensorMap};
 use crate::Activation;
+use crate::cuda::device::Device;
+use crate::cuda::driver::{Address, Facts, Memory};
+use crate::cuda::kernels::{Chaining, Kernel, suffix};
+use crate::cuda::params::params;
+use crate::cuda::storage::RowFactors;
+use crate::cuda::tensor_map::{BOX_COLUMNS, BoxedMatrix, TensorMap};
 use base::error::Result;
 use formats::DType;
 
@@ -45,8 +46,6 @@ params! {
     }
 }
 
-/// The compute capability whose code the files for Hopper contain.
-pub const CAPABILITY: i32 = 90;
 /// Token counts that it computes.
 const TOKENS_MIN: usize = 9;
 const TOKENS_MAX: usize = 256;
@@ -85,7 +84,7 @@ const UNITS: usize = 4;
 const UNIT_TOKENS: usize = 8;
 /// Tokens from which on `linear_hopper_tall.cu` computes layers with many weights: where a class of row counts begins. Decode steps of the 8B shape with 64 rows over
 /// 555 tokens in a graph, by the kernels above and with it: one H200 5,604 and 5,288 us, one H100 7,362 and 7,264. Fewer rows were not compared on one device.
-const TALL_TOKENS_MIN: usize = 33;
+const FULL_N_TOKENS_MIN: usize = 33;
 /// Parts at most in which the squares of the rows of a tile are added up, by one warp. One H200, decode step of the 8B shape, whose rows have 64 parts, with
 /// norms apart and in the products: 32 rows 4,775 and 4,736 us, 64 rows 5,690 and 5,738.
 const TILE_PARTS_MAX: usize = 2048;
@@ -116,7 +115,7 @@ const SWIZZLE_ROWS: usize = 8;
 
 /// How a layer is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Plan {
+pub struct Plan {
     /// Which kernel of [`TILES`].
     tile: usize,
     /// Tiles of tokens and of columns.
@@ -130,20 +129,9 @@ struct Plan {
     shared_bytes: usize,
 }
 
-/// What a [`Plan`] depends on of the device.
-#[derive(Clone, Copy, Debug)]
-struct Room {
-    processors: usize,
-    /// Shared memory of a multiprocessor, and what one thread block may take.
-    shared_bytes: usize,
-    block_shared_bytes: usize,
-}
-
-impl Room {
-    /// What each of two thread blocks of a multiprocessor may take.
-    fn shared_of_two(&self) -> usize {
-        self.shared_bytes / 2 - 1024
-    }
+/// Shared memory that each of two thread blocks of a multiprocessor may take.
+fn shared_of_two(gpu: Facts) -> usize {
+    gpu.shared_bytes / 2 - 1024
 }
 
 impl Plan {
@@ -154,41 +142,51 @@ impl Plan {
         (tile, [tiles, n.div_ceil(COLUMNS)])
     }
 
-    fn new(m: usize, n: usize, k: usize, room: Room) -> Plan {
+    fn new(m: usize, n: usize, k: usize, gpu: Facts) -> Plan {
         let (_, grid) = Plan::tiles(m, n, TOKENS_OF_TILE);
         let tiles = grid[0] * grid[1];
         // Half of the multiprocessors are enough for short sums: to add up more parts takes longer than to read more weights.
         let mut split = 1;
         while 2 * split <= SPLIT_MAX.min(k.div_ceil(PART)) {
             let blocks = 2 * split * tiles;
-            if 2 * blocks > room.processors && (blocks > room.processors || k / (2 * split) < 2048) {
+            if 2 * blocks > gpu.processors && (blocks > gpu.processors || k / (2 * split) < 2048) {
                 break;
             }
             split *= 2;
         }
-        let plan = Plan::divided([m, n, k], [split, 1], TOKENS_OF_TILE, room);
-        let halved = Plan::divided([m, n, k], [split, 1], TOKENS_OF_TILE / 2, room);
+        let plan = Plan::divided([m, n, k], [split, 1], TOKENS_OF_TILE, gpu);
+        let halved = Plan::divided([m, n, k], [split, 1], TOKENS_OF_TILE / 2, gpu);
         // The bits of a row do not depend on its tile, if squares are added up alike.
-        let fits = halved.grid[0] * halved.grid[1] * split <= room.processors;
+        let fits = halved.grid[0] * halved.grid[1] * split <= gpu.processors;
         if m >= HALVED_FROM && fits && halved.square_parts() == plan.square_parts() { halved } else { plan }
     }
 
     /// With k divided among `split` thread blocks in as many `chains` each, in tiles of at most `most` tokens.
-    fn divided([m, n, k]: [usize; 3], [split, chains]: [usize; 2], most: usize, room: Room) -> Plan {
+    fn divided([m, n, k]: [usize; 3], [split, chains]: [usize; 2], most: usize, gpu: Facts) -> Plan {
         let (tile, grid) = Plan::tiles(m, n, most);
         let Tile { tokens, depth } = TILES[tile];
         let tiles = grid[0] * grid[1];
         // Where not all thread blocks run at once, two share a multiprocessor: while one begins or ends, the other reads.
-        let is_one_wave = tiles * split <= room.processors;
-        let of_block = if is_one_wave { usize::MAX } else { room.shared_of_two() };
+        let is_one_wave = tiles * split <= gpu.processors;
+        let of_block = if is_one_wave { usize::MAX } else { shared_of_two(gpu) };
         let sums = COLUMNS * tokens * 4;
         let inbox = sums - sums / split;
         let stage = depth * (COLUMNS + tokens) * BOX_COLUMNS * 2;
         let steps = k.div_ceil(PART).div_ceil(split) * (PART / BOX_COLUMNS / depth);
-        let most = (of_block.min(room.block_shared_bytes) - BARRIER_BYTES - inbox) / stage;
+        let most = (of_block.min(gpu.block_shared_bytes) - BARRIER_BYTES - inbox) / stage;
         // The ring is where the sums lie in the end.
         let stages = steps.max(sums.div_ceil(stage)).min(most).min(STAGES_MAX);
         Plan { tile, grid, split, chains, stages, shared_bytes: BARRIER_BYTES + stages * stage + inbox }
+    }
+
+    /// What stands before the tokens of a tile in the name of its kernel.
+    fn prefix(&self, epilogue: Epilogue) -> &'static str {
+        match epilogue {
+            Epilogue::AddNorm { .. } => "added_",
+            Epilogue::Gated => "gated_",
+            Epilogue::Store if self.chains > 1 => "in_turn_",
+            Epilogue::Store => "",
+        }
     }
 
     /// Parts in which the squares of a row are added up: of the columns that a thread block stores of a token. `None` where it does not store the same columns
@@ -205,6 +203,106 @@ impl Plan {
     }
 }
 
+/// The kernel of a layer, and its cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Launch {
+    /// `linear_hopper.cu`.
+    Tile(Plan),
+    /// `linear_hopper.cu`, for many tokens.
+    Large(invariant::LargePlan),
+    /// `linear_hopper_wide.cu`.
+    M128(m128::Plan),
+    /// `linear_hopper_tall.cu`.
+    FullN(full_n::Plan),
+}
+
+/// How a layer that they [serve](Hopper::serves) is computed by default.
+pub fn plan(gemm: &Gemm, gpu: Facts) -> Launch {
+    let [m, n, k] = gemm.sizes();
+    if let Some(plan) = full_n([m, n, k], gpu) {
+        return Launch::FullN(plan);
+    }
+    let plan = Plan::new(m, n, k, gpu);
+    if plan.split == 1
+        && !matches!(gemm.epilogue, Epilogue::AddNorm { .. })
+        && let Some(plan) = m128::Plan::new(gemm, gpu)
+    {
+        return Launch::M128(plan);
+    }
+    Launch::Tile(plan)
+}
+
+/// How a layer whose k they [serve](Hopper::serves_invariant) is computed such that a result depends on its row and column alone. Gated layers are those whose
+/// sums are [one chain](Hopper::is_one_chain).
+pub fn plan_invariant(gemm: &Gemm, gpu: Facts) -> Launch {
+    invariant::plan(gemm, gpu)
+}
+
+/// How `linear_hopper_tall.cu` computes such a layer, if it does by default.
+fn full_n(sizes @ [m, ..]: [usize; 3], gpu: Facts) -> Option<full_n::Plan> {
+    full_n::Plan::new(sizes, gpu).filter(|_| m >= FULL_N_TOKENS_MIN)
+}
+
+/// Whether it is faster than cuBLASLt, or as fast: its neighbours overlap with it. One answer for each class of row counts.
+///
+/// One H200, microseconds of `linear_hopper` / cuBLASLt with weights that come from memory. 4096 x 1024 with 16 tokens 3.1 / 5.3, with 64
+/// tokens 4.1 / 5.2, with 128 tokens 4.8 / 5.3, with 256 tokens 5.9 / 6.2; 1024 x 3072 with 64 tokens 3.9 / 7.1, with 256 tokens 7.3 / 7.2;
+/// 6144 x 1024 with 256 tokens 8.0 / 7.6; 4096 x 4096 with 64 tokens 10.6 / 12.1; 6144 x 4096 with 64 tokens 14.8 / 15.9, with 256 tokens
+/// 26.7 / 21.6; 4096 x 14336 with 64 tokens 30.3 / 34.3; 28672 x 4096 with 64 tokens 61.5 / 60.0, with 128 tokens 67.4 / 64.2; 151936 x 1024
+/// with 32 tokens 76.5 / 80.9, with 128 tokens 102 / 88.
+///
+/// Whole decode steps, whose layers have 4 to 12 MB of weights, over 555 tokens: with 144 rows 3.30 / 3.53 ms, with 192 rows 4.08 / 4.29 ms,
+/// with 256 rows 5.21 / 5.31 ms. The same of the 8B shape, for which `linear_hopper_tall.cu` stands: with 96 rows 6.22 / 6.90 ms, with 128 rows 6.92 / 7.50 ms, with
+/// 144 rows 7.78 / 8.08 ms, with 192 rows 8.86 / 9.59 ms, with 256 rows 11.22 / 11.30 ms.
+pub fn is_preferred(gemm: &Gemm, gpu: Facts) -> bool {
+    let [m, n, k] = gemm.sizes();
+    let most = match m {
+        0..=32 => 400 << 20,
+        33..=64 => 256 << 20,
+        65..=128 => 16 << 20,
+        _ => 12 << 20,
+    };
+    2 * n * k <= most || full_n([m, n, k], gpu).is_some()
+}
+
+impl Launch {
+    /// Partial sums of the squares of a row, where the epilogue [adds](Epilogue::AddNorm) to the residual stream. `None`: no kernel does.
+    pub fn squares(&self, gemm: &Gemm, dtype: DType) -> Option<usize> {
+        let squares = match self {
+            Launch::Tile(plan) => plan.square_parts(),
+            Launch::FullN(plan) => plan.square_parts(),
+            Launch::Large(_) | Launch::M128(_) => None,
+        };
+        // Every part of squares is stored where whole boxes of columns are. In f16, a row that is not divided could be out of range.
+        squares.filter(|_| gemm.n.is_multiple_of(BOX_COLUMNS) && dtype == DType::Bf16)
+    }
+
+    /// The name of the kernel, without the number type.
+    pub fn kernel(&self, epilogue: Epilogue) -> String {
+        match self {
+            Launch::Tile(plan) => tile_name(plan.prefix(epilogue), TILES[plan.tile].tokens),
+            Launch::Large(plan) => tile_name(plan.prefix(), plan.tokens),
+            Launch::M128(plan) => m128::name(plan.columns, epilogue),
+            Launch::FullN(plan) => full_n::name(plan.groups, plan.tokens, epilogue),
+        }
+    }
+
+    /// Thread blocks that divide k.
+    #[cfg(test)]
+    pub fn split(&self) -> usize {
+        match self {
+            Launch::Tile(plan) => plan.split,
+            Launch::FullN(plan) => plan.split,
+            Launch::Large(_) | Launch::M128(_) => 1,
+        }
+    }
+}
+
+/// The name of a kernel of `linear_hopper.cu` whose tiles hold `tokens`.
+fn tile_name(prefix: &str, tokens: usize) -> String {
+    format!("linear_hopper_{prefix}t{tokens}")
+}
+
 /// The kernels, for all tiles.
 pub struct Hopper {
     kernels: Vec<Kernel>,
@@ -212,160 +310,74 @@ pub struct Hopper {
     gated: Vec<Kernel>,
     /// Those for [`Added`]; none in f16.
     added: Vec<Kernel>,
-    /// Of rows of the stream, for as many tiles as there may be. `[TOKENS_MAX / 128, TILE_PARTS_MAX]`, or `[TOKENS_MAX, tall::PARTS_MAX]`
+    /// Of rows of the stream, for as many tiles as there may be. `[TOKENS_MAX / 128, TILE_PARTS_MAX]`, or `[TOKENS_MAX, full_n::PARTS_MAX]`
     squares: Memory,
     invariant: invariant::Kernels,
-    /// Those for tiles that are nearly full.
-    wide: wide::Wide,
-    /// Those for layers with many weights.
-    tall: tall::Tall,
-    room: Room,
+    m128: m128::Kernels,
+    full_n: full_n::Kernels,
 }
 
 impl Hopper {
     /// Loads them, where the device has the capability that they are compiled for.
     pub fn new(device: &Device) -> Result<Option<Hopper>> {
         let facts = device.facts();
-        if facts.capability != CAPABILITY {
+        if !facts.is_hopper() {
             return Ok(None);
         }
         let module = device.module("linear_hopper")?;
-        let load = |name: &str, tokens: usize| {
-            let kernel = Kernel::new(&module, &format!("linear_hopper_{name}t{tokens}_{}", suffix(device.dtype)))?;
+        let load = |prefix: &str, tokens: usize| {
+            let kernel = Kernel::new(&module, &format!("{}_{}", tile_name(prefix, tokens), suffix(device.dtype)))?;
             kernel.allow_shared(facts.block_shared_bytes)?;
             Ok(kernel)
         };
-        let all = |name: &str| TILES.iter().map(|tile| load(name, tile.tokens)).collect::<Result<Vec<_>>>();
-        let room = Room {
-            processors: facts.processors,
-            shared_bytes: facts.shared_bytes,
-            block_shared_bytes: facts.block_shared_bytes,
-        };
+        let all = |prefix: &str| TILES.iter().map(|tile| load(prefix, tile.tokens)).collect::<Result<Vec<_>>>();
         let added = if device.dtype == DType::Bf16 { all("added_")? } else { Vec::new() };
         // In each row, parts are rounded up to four.
         let of_tiles = TOKENS_MAX.div_ceil(TILES[TILES.len() - 1].tokens) * 4 * TILE_PARTS_MAX;
-        let square_bytes = of_tiles.max(TOKENS_MAX * tall::PARTS_MAX) * size_of::<f32>();
+        let square_bytes = of_tiles.max(TOKENS_MAX * full_n::PARTS_MAX) * size_of::<f32>();
         Ok(Some(Hopper {
             kernels: all("")?,
             gated: all("gated_")?,
             added,
             squares: Memory::new(&device.context, square_bytes, "sums of squares", "memory_utilization")?,
             invariant: invariant::Kernels::new(load)?,
-            wide: wide::Wide::new(device)?,
-            tall: tall::Tall::new(device)?,
-            room,
+            m128: m128::Kernels::new(device)?,
+            full_n: full_n::Kernels::new(device)?,
         }))
     }
 
     /// Whether it computes such a layer by default at all.
-    pub fn serves(&self, m: usize, k: usize) -> bool {
-        (TOKENS_MIN..=TOKENS_MAX).contains(&m) && k > 0 && k.is_multiple_of(BOX_COLUMNS)
+    pub fn serves(gemm: &Gemm) -> bool {
+        (TOKENS_MIN..=TOKENS_MAX).contains(&gemm.m) && gemm.k > 0 && gemm.k.is_multiple_of(BOX_COLUMNS)
     }
 
-    /// Whether it is faster than cuBLASLt, or as fast: its neighbours overlap with it. One answer for each class of row counts.
-    ///
-    /// One H200, microseconds of `linear_hopper` / cuBLASLt with weights that come from memory. 4096 x 1024 with 16 tokens 3.1 / 5.3, with 64
-    /// tokens 4.1 / 5.2, with 128 tokens 4.8 / 5.3, with 256 tokens 5.9 / 6.2; 1024 x 3072 with 64 tokens 3.9 / 7.1, with 256 tokens 7.3 / 7.2;
-    /// 6144 x 1024 with 256 tokens 8.0 / 7.6; 4096 x 4096 with 64 tokens 10.6 / 12.1; 6144 x 4096 with 64 tokens 14.8 / 15.9, with 256 tokens
-    /// 26.7 / 21.6; 4096 x 14336 with 64 tokens 30.3 / 34.3; 28672 x 4096 with 64 tokens 61.5 / 60.0, with 128 tokens 67.4 / 64.2; 151936 x 1024
-    /// with 32 tokens 76.5 / 80.9, with 128 tokens 102 / 88.
-    ///
-    /// Whole decode steps, whose layers have 4 to 12 MB of weights, over 555 tokens: with 144 rows 3.30 / 3.53 ms, with 192 rows 4.08 / 4.29 ms,
-    /// with 256 rows 5.21 / 5.31 ms. The same of the 8B shape, for which `linear_hopper_tall.cu` stands: with 96 rows 6.22 / 6.90 ms, with 128 rows 6.92 / 7.50 ms, with
-    /// 144 rows 7.78 / 8.08 ms, with 192 rows 8.86 / 9.59 ms, with 256 rows 11.22 / 11.30 ms.
-    pub fn is_preferred(&self, m: usize, n: usize, k: usize) -> bool {
-        let weight_bytes = 2 * n * k;
-        let most = match m {
-            0..=32 => 400 << 20,
-            33..=64 => 256 << 20,
-            65..=128 => 16 << 20,
-            _ => 12 << 20,
-        };
-        self.serves(m, k) && (weight_bytes <= most || self.tall([m, n, k]).is_some())
-    }
-
-    /// How `linear_hopper_tall.cu` computes such a layer, if it does by default.
-    fn tall(&self, sizes @ [m, ..]: [usize; 3]) -> Option<tall::Plan> {
-        tall::Plan::new(sizes, self.room).filter(|_| m >= TALL_TOKENS_MIN)
-    }
-
-    /// Launches the layer that `params` describes, which it [serves](Hopper::serves). `factors`: of the rows of x.
-    pub fn run(&self, device: &Device, params: &LinearParams, factors: Option<RowFactors>) -> Result<()> {
-        self.few(device, params, Results::Sums, factors.map_or(Side::None, Side::Factors))
-    }
-
-    /// The same of weights that are gate over up, a multiple of 8 rows each: `out` gets `activation(gate) * up` of what [`run`](Hopper::run)
-    /// gives.
-    pub fn run_gated(
-        &self,
-        device: &Device,
-        params: &LinearParams,
-        activation: Activation,
-        factors: Option<RowFactors>,
-    ) -> Result<()> {
-        self.few(device, params, Results::Gated(activation), factors.map_or(Side::None, Side::Factors))
-    }
-
-    /// The same in bf16, added to the residual stream: `out` gets the rows of the stream times the weights of the norm, which are still to be multiplied by
-    /// the factors that it returns. `None`: nothing was launched, since there is no kernel for it.
-    pub fn run_added(&self, device: &Device, params: &LinearParams, added: Added) -> Result<Option<RowFactors>> {
-        let [m, n, k] = sizes(params);
-        let parts = match self.tall([m, n, k]) {
-            Some(plan) => plan.square_parts(),
-            None => Plan::new(m, n, k, self.room).square_parts(),
-        };
-        // Every part of squares is stored where whole boxes of columns are.
-        let is_whole = n.is_multiple_of(BOX_COLUMNS);
-        let Some(parts) = parts.filter(|_| is_whole && !self.added.is_empty()) else {
-            return Ok(None);
-        };
-        let factors = RowFactors { squares: self.squares.address(), parts, eps: added.eps };
-        self.few(device, params, Results::Sums, Side::Added(added, factors))?;
-        Ok(Some(factors))
-    }
-
-    /// A launch for up to [`TOKENS_MAX`] tokens.
-    fn few(&self, device: &Device, params: &LinearParams, results: Results, side: Side) -> Result<()> {
-        let [m, n, k] = sizes(params);
-        if let Some(plan) = self.tall([m, n, k]) {
-            return self.launch_tall(device, params, plan, (results, side));
-        }
-        let plan = Plan::new(m, n, k, self.room);
-        if plan.split == 1
-            && !matches!(side, Side::Added(..))
-            && let Some(plan) = wide::Plan::new([m, n, k], results, self.room)
-        {
-            return self.launch_wide(device, device.chaining, params, plan, (results, side));
-        }
-        self.launch(device, device.chaining, params, plan, (results, side))
-    }
-
-    /// By a kernel of `linear_hopper_tall.cu`.
-    fn launch_tall(
-        &self,
-        device: &Device,
-        params: &LinearParams,
-        plan: tall::Plan,
-        results: (Results, Side),
-    ) -> Result<()> {
-        let boxes = plan.boxes((params.m as usize).next_multiple_of(SWIZZLE_ROWS));
-        let hopper = hopper_params(device, params, boxes, [plan.stages, plan.split, plan.split], results)?;
-        let (kernel, blocks) = (self.tall.kernel(&plan, results), [plan.split, plan.tiles, 1]);
-        kernel.launch_clusters(device.chaining, blocks, plan.split, plan.threads(), plan.shared_bytes, &hopper)
-    }
-
-    /// By a kernel of `linear_hopper_wide.cu`.
-    fn launch_wide(
+    /// Launches the layer that `params` describes. [`Results::Gated`]: `out` gets `activation(gate) * up` of weights that are gate over up, a multiple of 8 rows
+    /// each. `factors`: of the rows of x.
+    pub fn run(
         &self,
         device: &Device,
         chaining: Chaining,
         params: &LinearParams,
-        plan: wide::Plan,
-        results: (Results, Side),
+        launch: &Launch,
+        results: Results,
+        factors: Option<RowFactors>,
     ) -> Result<()> {
-        let hopper = hopper_params(device, params, plan.boxes(), [plan.stages, 1, 1], results)?;
-        let ([tiles, columns], kernel) = (plan.grid, self.wide.kernel(&plan, results.0));
-        kernel.launch(chaining, [tiles, columns, 1], wide::THREADS, plan.shared_bytes, &hopper)
+        self.launch(device, chaining, params, launch, (results, factors.map_or(Side::None, Side::Factors)))
+    }
+
+    /// The same in bf16, added to the residual stream in `parts` [parts](Launch::squares) of squares: `out` gets the rows of the stream times the weights of the
+    /// norm, which are still to be multiplied by the factors that it returns.
+    pub fn run_added(
+        &self,
+        device: &Device,
+        params: &LinearParams,
+        launch: &Launch,
+        parts: usize,
+        added: Added,
+    ) -> Result<RowFactors> {
+        let factors = RowFactors { squares: self.squares.address(), parts, eps: added.eps };
+        self.launch(device, device.chaining, params, launch, (Results::Sums, Side::Added(added, factors)))?;
+        Ok(factors)
     }
 
     fn launch(
@@ -373,7 +385,52 @@ impl Hopper {
         device: &Device,
         chaining: Chaining,
         params: &LinearParams,
-        plan: Plan,
+        launch: &Launch,
+        results: (Results, Side),
+    ) -> Result<()> {
+        match launch {
+            Launch::Tile(plan) => self.launch_tile(device, chaining, params, plan, results),
+            Launch::Large(plan) => self.launch_large(device, chaining, params, plan),
+            Launch::M128(plan) => self.launch_m128(device, chaining, params, plan, results),
+            Launch::FullN(plan) => self.launch_full_n(device, chaining, params, plan, results),
+        }
+    }
+
+    /// By a kernel of `linear_hopper_tall.cu`.
+    fn launch_full_n(
+        &self,
+        device: &Device,
+        chaining: Chaining,
+        params: &LinearParams,
+        plan: &full_n::Plan,
+        results: (Results, Side),
+    ) -> Result<()> {
+        let boxes = plan.boxes((params.m as usize).next_multiple_of(SWIZZLE_ROWS));
+        let hopper = hopper_params(device, params, boxes, [plan.stages, plan.split, plan.split], results)?;
+        let (kernel, blocks) = (self.full_n.kernel(plan, results), [plan.split, plan.tiles, 1]);
+        kernel.launch_clusters(chaining, blocks, plan.split, plan.threads(), plan.shared_bytes, &hopper)
+    }
+
+    /// By a kernel of `linear_hopper_wide.cu`.
+    fn launch_m128(
+        &self,
+        device: &Device,
+        chaining: Chaining,
+        params: &LinearParams,
+        plan: &m128::Plan,
+        results: (Results, Side),
+    ) -> Result<()> {
+        let hopper = hopper_params(device, params, plan.boxes(), [plan.stages, 1, 1], results)?;
+        let ([tiles, columns], kernel) = (plan.grid, self.m128.kernel(plan, results.0));
+        kernel.launch(chaining, [tiles, columns, 1], m128::THREADS, plan.shared_bytes, &hopper)
+    }
+
+    fn launch_tile(
+        &self,
+        device: &Device,
+        chaining: Chaining,
+        params: &LinearParams,
+        plan: &Plan,
         results: (Results, Side),
     ) -> Result<()> {
         let Tile { tokens, depth } = TILES[plan.tile];
@@ -454,10 +511,18 @@ fn hopper_params(
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
+    use super::super::plan::Weights;
     use super::*;
 
-    pub(super) const H200: Room = Room { processors: 132, shared_bytes: 233_472, block_shared_bytes: 232_448 };
+    /// Also of an H100.
+    pub const H200: Facts =
+        Facts { processors: 132, shared_bytes: 233_472, block_shared_bytes: 232_448, capability: 90 };
+
+    /// A layer of plain weights.
+    pub fn gemm([m, n, k]: [usize; 3], epilogue: Epilogue) -> Gemm {
+        Gemm { m, n, k, weights: Weights::Plain, epilogue }
+    }
 
     #[test]
     fn layers_are_cut_as_they_were_measured_to_be_fast() {
@@ -487,16 +552,16 @@ mod tests {
     #[test]
     fn every_plan_fits_the_device_and_holds_its_sums() {
         for processors in [1, 114, 132] {
-            let room = Room { processors, ..H200 };
+            let gpu = Facts { processors, ..H200 };
             for m in TOKENS_MIN..=TOKENS_MAX {
                 for (n, k) in
                     [(1, 64), (72, 64), (512, 896), (1003, 1088), (4096, 14336), (151_936, 1024), (64, 65_536)]
                 {
-                    let plan = Plan::new(m, n, k, room);
+                    let plan = Plan::new(m, n, k, gpu);
                     let Tile { tokens, depth } = TILES[plan.tile];
                     let ring = plan.stages * depth * (COLUMNS + tokens) * BOX_COLUMNS * 2;
                     assert!(ring >= COLUMNS * tokens * 4, "{m} x {n} x {k}: {plan:?}");
-                    assert!(plan.shared_bytes <= room.block_shared_bytes, "{m} x {n} x {k}: {plan:?}");
+                    assert!(plan.shared_bytes <= gpu.block_shared_bytes, "{m} x {n} x {k}: {plan:?}");
                     assert!((1..=STAGES_MAX).contains(&plan.stages), "{m} x {n} x {k}: {plan:?}");
                     assert!(plan.split.is_power_of_two() && plan.split <= SPLIT_MAX, "{m} x {n} x {k}: {plan:?}");
                     assert!(plan.split * PART < k + PART, "a part of k is empty: {m} x {n} x {k}: {plan:?}");

@@ -1,8 +1,8 @@
 //! The launch of `kernels/linear_hopper_tall.cu`: layers with many weights, which are read once for all tokens.
 
 use super::{
-    BARRIER_BYTES, BOX_COLUMNS, Boxes, Device, Kernel, Results, Room, STAGES_MAX, Side, TOKENS_MAX, TOKENS_MIN,
-    TOKENS_OF_TILE, suffix,
+    BARRIER_BYTES, BOX_COLUMNS, Boxes, Device, Epilogue, Facts, Kernel, Results, STAGES_MAX, Side, TOKENS_MAX,
+    TOKENS_MIN, TOKENS_OF_TILE, suffix,
 };
 use base::error::Result;
 use formats::DType;
@@ -27,8 +27,8 @@ pub const PARTS_MAX: usize = 128;
 /// How a layer is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
-    groups: usize,
-    tokens: usize,
+    pub groups: usize,
+    pub tokens: usize,
     /// Thread blocks that divide k.
     pub split: usize,
     /// Tiles of columns.
@@ -40,21 +40,21 @@ pub struct Plan {
 impl Plan {
     /// `None` where the layer has too few weights, or its tiles would leave too many multiprocessors idle. `n`: rows of weights. How k is divided does not depend on
     /// `m`.
-    pub fn new([m, n, k]: [usize; 3], room: Room) -> Option<Plan> {
+    pub fn new([m, n, k]: [usize; 3], gpu: Facts) -> Option<Plan> {
         if !(TOKENS_MIN..=TOKENS_MAX).contains(&m) || 2 * n * k < WEIGHT_BYTES_MIN {
             return None;
         }
-        let (groups, split) = choice(n, k, room)?;
+        let (groups, split) = choice(n, k, gpu)?;
         let tokens = *TOKENS.iter().find(|&&tokens| m <= tokens)?;
         let rows = ROWS * groups;
         let stage = (rows + tokens) * BOX_COLUMNS * 2;
         let steps = (k / BOX_COLUMNS).div_ceil(split);
-        let stages = steps.min((room.block_shared_bytes - FIXED_BYTES) / stage).min(STAGES_MAX);
+        let stages = steps.min((gpu.block_shared_bytes - FIXED_BYTES) / stage).min(STAGES_MAX);
         // Sums of all tokens, where k is divided, and the results of those that a thread block stores.
         let sums = if split > 1 { rows * tokens * 4 } else { 0 };
         let results = rows * (tokens / 16).div_ceil(split) * 16 * 2;
         let shared_bytes = FIXED_BYTES + (stages * stage).max(sums + results);
-        let fits = stages >= STAGES_MIN && shared_bytes <= room.block_shared_bytes;
+        let fits = stages >= STAGES_MIN && shared_bytes <= gpu.block_shared_bytes;
         fits.then_some(Plan { groups, tokens, split, tiles: n.div_ceil(rows), stages, shared_bytes })
     }
 
@@ -63,7 +63,7 @@ impl Plan {
     }
 
     /// `box_tokens`: of x.
-    pub fn boxes(&self, box_tokens: usize) -> Boxes {
+    pub(super) fn boxes(&self, box_tokens: usize) -> Boxes {
         Boxes { columns: ROWS * self.groups, tokens: box_tokens, depth: 1 }
     }
 
@@ -78,12 +78,12 @@ impl Plan {
 
 /// Warpgroups of a thread block, and thread blocks that divide k. The latter are those of `linear_hopper.cu` for up to 128 tokens, whose bits these layers have; the
 /// former let a multiprocessor read least, of weights and of x. `None` where seven tenths of the multiprocessors are not in use all the time.
-fn choice(n: usize, k: usize, room: Room) -> Option<(usize, usize)> {
-    let split = super::Plan::new(TOKENS_OF_TILE, n, k, room).split;
+fn choice(n: usize, k: usize, gpu: Facts) -> Option<(usize, usize)> {
+    let split = super::Plan::new(TOKENS_OF_TILE, n, k, gpu).split;
     let read = |&groups: &usize| {
         let blocks = n.div_ceil(ROWS * groups) * split;
-        let rounds = blocks.div_ceil(room.processors);
-        let is_full = 10 * blocks >= 7 * rounds * room.processors;
+        let rounds = blocks.div_ceil(gpu.processors);
+        let is_full = 10 * blocks >= 7 * rounds * gpu.processors;
         // Where k is divided, three warpgroups have no room for their sums, and two leave multiprocessors idle.
         let is_allowed = if split > 1 { groups == 1 && rounds == 1 } else { rounds <= ROUNDS_MAX };
         (is_full && is_allowed && split <= SPLIT_MAX).then_some(rounds * (ROWS * groups + TOKENS_OF_TILE))
@@ -92,32 +92,42 @@ fn choice(n: usize, k: usize, room: Room) -> Option<(usize, usize)> {
     Some((groups, split))
 }
 
+/// The name of a kernel of the file.
+pub fn name(groups: usize, tokens: usize, epilogue: Epilogue) -> String {
+    let prefix = match epilogue {
+        Epilogue::Store => "",
+        Epilogue::Gated => "gated_",
+        Epilogue::AddNorm { .. } => "added_",
+    };
+    format!("linear_hopper_tall_{prefix}g{groups}_t{tokens}")
+}
+
 /// The kernels of the file, by [`TOKENS`] and [`GROUPS`].
-pub struct Tall {
+pub struct Kernels {
     sums: Vec<Vec<Kernel>>,
     gated: Vec<Vec<Kernel>>,
     /// Of one warpgroup, which add to the residual stream; none in f16.
     added: Vec<Kernel>,
 }
 
-impl Tall {
-    pub fn new(device: &Device) -> Result<Tall> {
+impl Kernels {
+    pub fn new(device: &Device) -> Result<Kernels> {
         let module = device.module("linear_hopper_tall")?;
-        let load = |name: &str, groups: usize, tokens: usize| {
-            let name = format!("linear_hopper_tall_{name}g{groups}_t{tokens}_{}", suffix(device.dtype));
+        let load = |epilogue: Epilogue, groups: usize, tokens: usize| {
+            let name = format!("{}_{}", name(groups, tokens, epilogue), suffix(device.dtype));
             let kernel = Kernel::new(&module, &name)?;
             kernel.allow_shared(device.facts().block_shared_bytes)?;
             Ok(kernel)
         };
-        let all = |name: &str| -> Result<Vec<Vec<Kernel>>> {
-            let of_tokens = |tokens| GROUPS.iter().map(|&groups| load(name, groups, tokens)).collect();
+        let all = |epilogue: Epilogue| -> Result<Vec<Vec<Kernel>>> {
+            let of_tokens = |tokens| GROUPS.iter().map(|&groups| load(epilogue, groups, tokens)).collect();
             TOKENS.into_iter().map(of_tokens).collect()
         };
         let adds = TOKENS.iter().filter(|&&tokens| device.dtype == DType::Bf16 && tokens <= ADDED_TOKENS_MAX);
-        Ok(Tall {
-            sums: all("")?,
-            gated: all("gated_")?,
-            added: adds.map(|&tokens| load("added_", 1, tokens)).collect::<Result<_>>()?,
+        Ok(Kernels {
+            sums: all(Epilogue::Store)?,
+            gated: all(Epilogue::Gated)?,
+            added: adds.map(|&tokens| load(Epilogue::AddNorm { next: [0, 0] }, 1, tokens)).collect::<Result<_>>()?,
         })
     }
 
@@ -165,19 +175,19 @@ mod tests {
     #[test]
     fn every_plan_fits_the_device_and_divides_k_whatever_the_rows_are() {
         for processors in [78, 114, 132] {
-            let room = Room { processors, ..H200 };
+            let gpu = Facts { processors, ..H200 };
             for (n, k) in
                 [(4096, 4096), (3000, 8192), (2048, 8192), (6144, 4096), (16384, 1024), (24576, 4096), (28672, 4096)]
             {
-                let plans: Vec<_> = (TOKENS_MIN..=TOKENS_MAX).filter_map(|m| Plan::new([m, n, k], room)).collect();
+                let plans: Vec<_> = (TOKENS_MIN..=TOKENS_MAX).filter_map(|m| Plan::new([m, n, k], gpu)).collect();
                 assert!(plans.is_empty() || plans.len() == TOKENS_MAX + 1 - TOKENS_MIN, "{n} x {k} on {processors}");
                 assert!(plans.iter().all(|p| p.split == plans[0].split && p.groups == plans[0].groups), "{n} x {k}");
-                let mut of_others = (TOKENS_MIN..=TOKENS_OF_TILE).map(|m| super::super::Plan::new(m, n, k, room).split);
+                let mut of_others = (TOKENS_MIN..=TOKENS_OF_TILE).map(|m| super::super::Plan::new(m, n, k, gpu).split);
                 assert!(plans.is_empty() || of_others.all(|split| split == plans[0].split), "{n} x {k}");
                 for plan in plans {
                     let ring = plan.stages * (ROWS * plan.groups + plan.tokens) * BOX_COLUMNS * 2;
                     assert!(FIXED_BYTES + ring <= plan.shared_bytes, "{n} x {k}: {plan:?}");
-                    assert!(plan.shared_bytes <= room.block_shared_bytes, "{n} x {k}: {plan:?}");
+                    assert!(plan.shared_bytes <= gpu.block_shared_bytes, "{n} x {k}: {plan:?}");
                     assert!(plan.tiles * plan.groups * ROWS >= n, "{n} x {k}: {plan:?}");
                 }
             }

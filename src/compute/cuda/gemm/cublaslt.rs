@@ -6,10 +6,10 @@
 //! kept there. With few tokens they are timed with weights that come from memory, as in a pass. Shapes that come later take the library's
 //! first suggestion.
 
-use super::blas_handle::BlasHandle;
-use super::driver::{self, Address, Context, Event, EventKind, Memory};
-use super::library;
-use super::product::{LinearParams, Product};
+use crate::cuda::driver::{self, Address, Context, Event, EventKind, Memory};
+use crate::cuda::gemm::cublaslt_handle::BlasHandle;
+use crate::cuda::gemm::product::{LinearParams, Product};
+use crate::cuda::library;
 use base::error::{Error, Result};
 use base::log::{Level, log};
 use cudarc::cublaslt::sys as lt;

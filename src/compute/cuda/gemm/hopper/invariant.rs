@@ -5,8 +5,9 @@
 //! tensor-core products, which has the same bits in all kernels.
 
 use super::{
-    BARRIER_BYTES, BOX_COLUMNS, Boxes, Chaining, Device, Hopper, Kernel, LinearParams, Plan, Results, Room, STAGES_MAX,
-    SWIZZLE_ROWS, Side, TILES, TOKENS_MAX, TOKENS_OF_TILE, hopper_params, sizes, wide,
+    BARRIER_BYTES, BOX_COLUMNS, Boxes, Chaining, Device, Epilogue, Facts, Gemm, Hopper, Kernel, Launch, LinearParams,
+    Plan, Results, STAGES_MAX, SWIZZLE_ROWS, Side, TILES, TOKENS_MAX, TOKENS_OF_TILE, hopper_params, m128,
+    shared_of_two, sizes,
 };
 use base::error::Result;
 use std::ops::RangeInclusive;
@@ -46,55 +47,74 @@ const LONG_K: usize = 4096;
 
 impl Plan {
     /// As batch-invariant layers are cut.
-    fn invariant([m, n, k]: [usize; 3], room: Room) -> Plan {
+    fn invariant([m, n, k]: [usize; 3], gpu: Facts) -> Plan {
         let parts = parts(k);
-        let cluster = Plan::divided([m, n, k], [parts, 1], TOKENS_OF_TILE, room);
-        if parts == 1 || m <= CLUSTER_TOKENS[usize::from(k >= LONG_K)] && cluster.runs_at_once(room) {
+        let cluster = Plan::divided([m, n, k], [parts, 1], TOKENS_OF_TILE, gpu);
+        if parts == 1 || m <= CLUSTER_TOKENS[usize::from(k >= LONG_K)] && cluster.runs_at_once(gpu) {
             return cluster;
         }
         let tiles = |most| Plan::tiles(m, n, most).1.iter().product::<usize>();
-        let most = if 4 * tiles(32) <= 3 * room.processors {
+        let most = if 4 * tiles(32) <= 3 * gpu.processors {
             32
-        } else if tiles(64) <= room.processors {
+        } else if tiles(64) <= gpu.processors {
             64
         } else {
             TOKENS_OF_TILE
         };
-        Plan::divided([m, n, k], [1, parts], most, room)
+        Plan::divided([m, n, k], [1, parts], most, gpu)
     }
 
     /// Whether the clusters of a layer find room at once: where not, they wait for each other. One H200, microseconds in clusters and in turn: 4096 x 4096 with 8
     /// tokens 12.0 / 10.0, with 64 tokens 15.5 / 10.6; 2048 x 6144 with 8 tokens 10.6 / 9.0, with 64 tokens 12.8 / 9.7; 2560 x 4096 with 8 tokens 6.9 / 7.4; 2048 x
     /// 2048, of which two thread blocks share a multiprocessor up to 32 tokens, with 32 tokens 3.4 / 4.2, with 64 tokens 6.7 / 4.5.
-    fn runs_at_once(&self, room: Room) -> bool {
+    fn runs_at_once(&self, gpu: Facts) -> bool {
         let blocks = self.grid[0] * self.grid[1] * self.split;
-        let is_shared = self.shared_bytes <= room.shared_of_two();
-        4 * blocks <= 3 * room.processors || is_shared && 4 * blocks <= 5 * room.processors
+        let is_shared = self.shared_bytes <= shared_of_two(gpu);
+        4 * blocks <= 3 * gpu.processors || is_shared && 4 * blocks <= 5 * gpu.processors
     }
 }
 
 /// How a layer of many tokens is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct LargePlan {
-    tokens: usize,
-    tiles: usize,
+pub struct LargePlan {
+    pub tokens: usize,
+    pub tiles: usize,
     stages: usize,
     shared_bytes: usize,
 }
 
 impl LargePlan {
     /// `None` where its tiles would leave a quarter of the multiprocessors idle, or more, and where `linear_hopper` has as few tiles of tokens.
-    fn new(m: usize, n: usize, k: usize, room: Room) -> Option<LargePlan> {
+    fn new(m: usize, n: usize, k: usize, gpu: Facts) -> Option<LargePlan> {
         let tokens = LARGE_TOKENS[usize::from(parts(k) > 1)];
         let tiles = m.div_ceil(tokens) * n.div_ceil(LARGE_COLUMNS);
         let is_two_tiles = m <= TOKENS_MAX && m > tokens;
-        if m <= LARGE_ABOVE || is_two_tiles || 4 * tiles < 3 * room.processors {
+        if m <= LARGE_ABOVE || is_two_tiles || 4 * tiles < 3 * gpu.processors {
             return None;
         }
         let stage = (LARGE_COLUMNS + tokens) * BOX_COLUMNS * 2;
         let fixed = BARRIER_BYTES + LARGE_PIECE_BYTES;
-        let stages = ((room.block_shared_bytes - fixed) / stage).min(STAGES_MAX);
+        let stages = ((gpu.block_shared_bytes - fixed) / stage).min(STAGES_MAX);
         Some(LargePlan { tokens, tiles, stages, shared_bytes: fixed + stages * stage })
+    }
+
+    /// What stands before the tokens of a tile in the name of its kernel.
+    pub fn prefix(&self) -> &'static str {
+        if self.tokens == LARGE_TOKENS[0] { "large_" } else { "large_in_turn_" }
+    }
+}
+
+/// How a layer is computed: see [`super::plan_invariant`].
+pub fn plan(gemm: &Gemm, gpu: Facts) -> Launch {
+    let [m, n, k] = gemm.sizes();
+    if parts(k) == 1
+        && let Some(plan) = m128::Plan::new(gemm, gpu)
+    {
+        return Launch::M128(plan);
+    }
+    match LargePlan::new(m, n, k, gpu).filter(|_| gemm.epilogue == Epilogue::Store) {
+        Some(plan) => Launch::Large(plan),
+        None => Launch::Tile(Plan::invariant([m, n, k], gpu)),
     }
 }
 
@@ -118,7 +138,7 @@ impl Kernels {
 
 impl Hopper {
     /// Whether it computes batch-invariant layers of such k, whatever their rows and columns.
-    pub fn serves_invariant(&self, k: usize) -> bool {
+    pub fn serves_invariant(k: usize) -> bool {
         k > 0 && k.is_multiple_of(BOX_COLUMNS)
     }
 
@@ -127,44 +147,27 @@ impl Hopper {
         parts(k) == 1
     }
 
-    /// Whether gated results of such a layer are faster by one launch than by two. `n`: gates and their ups.
-    pub fn prefers_invariant_gated(&self, [m, n, k]: [usize; 3]) -> bool {
-        let is_served = self.serves_invariant(k) && parts(k) == 1 && n.is_multiple_of(2 * GATED_COLUMNS);
-        is_served && GATED_TOKENS.iter().any(|tokens| tokens.contains(&m))
+    /// Whether gated results of such a layer are faster by one launch than by two.
+    pub fn prefers_invariant_gated(gemm: &Gemm) -> bool {
+        let is_served = Hopper::serves_invariant(gemm.k) && parts(gemm.k) == 1;
+        let is_whole = gemm.n.is_multiple_of(2 * GATED_COLUMNS);
+        is_served && is_whole && GATED_TOKENS.iter().any(|tokens| tokens.contains(&gemm.m))
     }
 
-    /// Launches the layer that `params` describes, whose k it [serves](Hopper::serves_invariant), such that a result depends on its row and column alone.
-    /// Reads weights before it waits. [`Results::Gated`] are those of layers whose sums are [one chain](Hopper::is_one_chain).
-    pub fn run_invariant(
+    pub(super) fn launch_large(
         &self,
         device: &Device,
         chaining: Chaining,
         params: &LinearParams,
-        results: Results,
+        plan: &LargePlan,
     ) -> Result<()> {
-        let [m, n, k] = sizes(params);
-        if parts(k) == 1
-            && let Some(plan) = wide::Plan::new([m, n, k], results, self.room)
-        {
-            return self.launch_wide(device, chaining, params, plan, (results, Side::None));
-        }
-        if results == Results::Sums
-            && let Some(plan) = LargePlan::new(m, n, k, self.room)
-        {
-            return self.launch_large(device, chaining, params, plan);
-        }
-        let plan = Plan::invariant([m, n, k], self.room);
-        self.launch(device, chaining, params, plan, (results, Side::None))
-    }
-
-    fn launch_large(&self, device: &Device, chaining: Chaining, params: &LinearParams, plan: LargePlan) -> Result<()> {
         let [m, _, k] = sizes(params);
         let parts = parts(k);
         let tokens = plan.tokens.min(m.next_multiple_of(SWIZZLE_ROWS));
         let boxes = Boxes { columns: LARGE_COLUMNS, tokens, depth: 1 };
         let hopper = hopper_params(device, params, boxes, [plan.stages, 1, parts], (Results::Sums, Side::None))?;
         let kernel = &self.invariant.large[usize::from(parts > 1)];
-        let blocks = [plan.tiles.min(self.room.processors), 1, 1];
+        let blocks = [plan.tiles.min(device.facts().processors), 1, 1];
         kernel.launch(chaining, blocks, LARGE_THREADS, plan.shared_bytes, &hopper)
     }
 }
@@ -178,21 +181,21 @@ mod tests {
     #[test]
     fn batch_invariant_plans_fit_the_device_and_divide_k_by_k_alone() {
         for processors in [78, 114, 132] {
-            let room = Room { processors, ..H200 };
+            let gpu = Facts { processors, ..H200 };
             for (n, k) in [(1, 64), (72, 1984), (512, 2048), (1003, 2112), (4096, 14336), (151_936, 1024), (64, 65_536)]
             {
                 for m in [1, 8, 9, 64, 96, 128, 129, 192, 256, 257, 512, 3000, 16384] {
                     let what = format!("{m} x {n} x {k} on {processors}");
-                    let plan = Plan::invariant([m, n, k], room);
+                    let plan = Plan::invariant([m, n, k], gpu);
                     let Tile { tokens, depth } = TILES[plan.tile];
                     let ring = plan.stages * depth * (COLUMNS + tokens) * BOX_COLUMNS * 2;
                     assert!(ring >= COLUMNS * tokens * 4, "{what}: {plan:?}");
-                    assert!(plan.shared_bytes <= room.block_shared_bytes, "{what}: {plan:?}");
+                    assert!(plan.shared_bytes <= gpu.block_shared_bytes, "{what}: {plan:?}");
                     assert!(plan.split == 1 || plan.split == parts(k), "{what}: {plan:?}");
                     assert_eq!(plan.split * plan.chains, parts(k), "{what}: {plan:?}");
                     assert!(k.div_ceil(PART) >= parts(k), "a part of k is empty: {what}");
-                    if let Some(plan) = LargePlan::new(m, n, k, room) {
-                        assert!(plan.stages >= 4 && plan.shared_bytes <= room.block_shared_bytes, "{what}: {plan:?}");
+                    if let Some(plan) = LargePlan::new(m, n, k, gpu) {
+                        assert!(plan.stages >= 4 && plan.shared_bytes <= gpu.block_shared_bytes, "{what}: {plan:?}");
                     }
                 }
             }

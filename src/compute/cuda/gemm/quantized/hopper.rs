@@ -1,18 +1,18 @@
 //! The launch of `kernels/linear_coded_hopper.cu`: how a linear layer over weights in codes is cut on compute capability 9.0.
 //!
-//! Row counts form the classes of `hopper.rs`: up to 16, 32, 64 and 128 tokens, and 129 to 256. Within a class, a layer is cut in one way, so that
+//! Row counts form the classes of `gemm/hopper.rs`: up to 16, 32, 64 and 128 tokens, and 129 to 256. Within a class, a layer is cut in one way, so that
 //! a row has the same bits among any number of rows of the class.
 
-use super::coded::{COLUMNS as OCTET, DEPTH, Form};
-use super::coded_linear::CodedProduct;
-use super::device::Device;
-use super::driver::Address;
-use super::hopper::CAPABILITY;
-use super::kernels::{Kernel, suffix};
-use super::params::params;
-use super::product::{LinearParams, Results};
-use super::tensor_map::{BOX_COLUMNS, BoxedBytes, BoxedMatrix, TensorMap};
+use super::CodedProduct;
+use super::weights::{COLUMNS as OCTET, DEPTH, Form};
 use crate::Activation;
+use crate::cuda::device::Device;
+use crate::cuda::driver::{Address, Facts};
+use crate::cuda::gemm::plan::{Gemm, Quantized};
+use crate::cuda::gemm::product::{LinearParams, Results};
+use crate::cuda::kernels::{Kernel, suffix};
+use crate::cuda::params::params;
+use crate::cuda::tensor_map::{BOX_COLUMNS, BoxedBytes, BoxedMatrix, TensorMap};
 use base::error::Result;
 
 params! {
@@ -51,6 +51,8 @@ const WARPGROUP: usize = 128;
 const STAGES_MAX: usize = 16;
 const SPLIT_MAX: usize = 8;
 const BARRIER_BYTES: usize = 1024;
+/// Of a number of x.
+const BYTES: usize = 2;
 /// Units of k in which k is divided.
 const PART: usize = 2;
 /// A kernel of the file: `VARIANTS` at its end.
@@ -78,13 +80,17 @@ const TILES: [Tile; 6] = [
 
 /// How a layer is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Plan {
+pub struct Plan {
+    /// Which of [`Form::NAMES`].
+    form: usize,
     /// Which kernel of [`TILES`].
     tile: usize,
     /// Warpgroups that multiply.
     warpgroups: usize,
     /// Thread blocks that divide k.
-    split: usize,
+    pub split: usize,
+    /// Whether the rows of x are arranged by a launch of their own.
+    pub is_arranged: bool,
     /// Tiles at once.
     places: usize,
     /// Steps of the ring.
@@ -101,23 +107,41 @@ struct Layer {
     unit_bytes: usize,
 }
 
-/// What a [`Plan`] depends on of the device.
-#[derive(Clone, Copy, Debug)]
-struct Room {
-    processors: usize,
-    /// Shared memory of a multiprocessor, and what one thread block may take.
-    shared_bytes: usize,
-    block_shared_bytes: usize,
-}
-
 impl Plan {
+    /// `None` if no kernel fits, or dequantized weights are faster.
+    pub fn new(gemm: &Gemm, quantized: Quantized, gpu: Facts) -> Option<Plan> {
+        let ([m, n, k], form) = (gemm.sizes(), &quantized.form);
+        let is_known = gpu.is_hopper() && form.index().is_some() && quantized.skip == 0;
+        if !is_known || m > TOKENS_MAX || k == 0 || !k.is_multiple_of(DEPTH) {
+            return None;
+        }
+        // An octet of gates lies beside that of their ups, and pairs of results are stored.
+        if gemm.is_gated() && !(n.is_multiple_of(2 * OCTET) && quantized.is_aligned) {
+            return None;
+        }
+        let layer = Layer { m, n, units: k / DEPTH, unit_bytes: form.unit_bytes() };
+        let plan = Plan::fastest(layer, gpu).filter(|plan| plan.pays(layer, gpu))?;
+        let is_arranged = m > TOKENS_FEW && m * k * BYTES <= quantized.scratch_bytes;
+        Some(Plan { form: form.index()?, is_arranged, ..plan })
+    }
+
+    /// The name of the kernel, without the number type.
+    pub fn kernel(&self) -> String {
+        name(Form::NAMES[self.form], &TILES[self.tile])
+    }
+
+    /// Thread blocks.
+    pub fn blocks(&self) -> usize {
+        self.places * self.split
+    }
+
     /// The fastest of all, by what the busiest multiprocessor computes.
     ///
     /// One H200, microseconds of 4 bits / 8 bits, cut into `split` with so many columns of a tile. 16 tokens: 6144 x 4096 with 128 columns in 4 parts
     /// 9.6 / 11.0, 192 in 2 10.5 / 12.9; 4096 x 4096 with 128 in 7 7.9 / 9.8, 192 in 4 8.2 / 10.0; 24576 x 4096 with 192 in 1 22.6 / 29.8, 128 in 1
     /// 26.3 / 31.6; 4096 x 12288 with 128 in 7 15.8 / 18.2, 192 in 5 16.8 / 19.7. 64 tokens: 6144 x 4096 with 192 in 3 14.7 / 15.6, 128 in 2
     /// 15.2 / 16.2; 4096 x 12288 with 192 in 5 22.4 / 24.2, in 4 24.8 / 26.5; 28672 x 4096 with 128 in 1 47 / 54, 192 in 1 58 / 69.
-    fn new(layer: Layer, room: Room) -> Option<Plan> {
+    fn fastest(layer: Layer, gpu: Facts) -> Option<Plan> {
         let m = layer.m;
         let tokens =
             TILES.iter().map(|tile| tile.tokens).find(|&tokens| m <= tokens).unwrap_or(TILES[TILES.len() - 1].tokens);
@@ -127,7 +151,7 @@ impl Plan {
             let splits = move |warpgroups| (1..=SPLIT_MAX).map(move |split| (index, warpgroups, split));
             (fewest..=tile.columns / WARPGROUP_COLUMNS).rev().flat_map(splits)
         });
-        let plans = cuts.filter_map(|(tile, warpgroups, split)| Plan::of(layer, room, tile, warpgroups, split));
+        let plans = cuts.filter_map(|(tile, warpgroups, split)| Plan::of(layer, gpu, tile, warpgroups, split));
         plans.min_by_key(|(cost, _)| *cost).map(|(_, plan)| plan)
     }
 
@@ -135,13 +159,13 @@ impl Plan {
     ///
     /// One H200, 512 rows, microseconds by decoded weights and by this, 8 bits: 4096 x 1024 12.3 and 16.2, 1024 x 2048 8.7 and 18.6, 6144 x 1024 16.7
     /// and 22.6. 24576 x 4096 takes 177 by this, of which the product in bf16 is 131.
-    fn pays(&self, layer: Layer, room: Room) -> bool {
+    fn pays(&self, layer: Layer, gpu: Facts) -> bool {
         let (tokens, columns) = (TILES[self.tile].tokens, self.warpgroups * WARPGROUP_COLUMNS);
-        layer.m <= TOKENS_FEW || layer.m.div_ceil(tokens) * layer.n.div_ceil(columns) >= 2 * room.processors
+        layer.m <= TOKENS_FEW || layer.m.div_ceil(tokens) * layer.n.div_ceil(columns) >= 2 * gpu.processors
     }
 
     /// A plan and what it costs, `None` where it does not fit.
-    fn of(layer: Layer, room: Room, index: usize, warpgroups: usize, split: usize) -> Option<(usize, Plan)> {
+    fn of(layer: Layer, gpu: Facts, index: usize, warpgroups: usize, split: usize) -> Option<(usize, Plan)> {
         /// The cost of a step of a warpgroup, and of sending sums to other thread blocks.
         const STEP: usize = 20;
         const SPLIT: usize = 40;
@@ -153,19 +177,19 @@ impl Plan {
         // where a multiprocessor has room for two thread blocks.
         let most = match (tile.per_processor, split) {
             (_, 1) => usize::MAX,
-            (1, 2) => room.processors,
-            (1, _) => room.processors * 5 / 6,
-            (_, _) => room.processors * 7 / 4,
+            (1, 2) => gpu.processors,
+            (1, _) => gpu.processors * 5 / 6,
+            (_, _) => gpu.processors * 7 / 4,
         };
         if blocks > most || split > 1 && parts < 2 * split {
             return None;
         }
         let steps = parts.div_ceil(split);
         let of_processor = match (tile.per_processor, split) {
-            (1, _) | (_, 1) => blocks.div_ceil(room.processors) * warpgroups * 2,
+            (1, _) | (_, 1) => blocks.div_ceil(gpu.processors) * warpgroups * 2,
             // Some multiprocessors have two thread blocks though others have none.
             (_, _) => {
-                if blocks > room.processors {
+                if blocks > gpu.processors {
                     4 * warpgroups
                 } else {
                     3 * warpgroups
@@ -176,10 +200,10 @@ impl Plan {
         let step = if warpgroups == 2 && (tile.per_processor == 1 || split == 1) { STEP + 1 } else { STEP };
         let cost = of_processor * steps * step + if split > 1 { SPLIT * 2 } else { 0 };
 
-        let places = if split == 1 { tiles.min(room.processors * tile.per_processor) } else { tiles };
+        let places = if split == 1 { tiles.min(gpu.processors * tile.per_processor) } else { tiles };
         let most = match tile.per_processor {
-            1 => room.block_shared_bytes,
-            of_two => (room.shared_bytes / of_two - 1024).min(room.block_shared_bytes),
+            1 => gpu.block_shared_bytes,
+            of_two => (gpu.shared_bytes / of_two - 1024).min(gpu.block_shared_bytes),
         };
         let sums = columns * tile.tokens * size_of::<f32>();
         // Units of 16 columns by 8 tokens are what is sent.
@@ -192,71 +216,54 @@ impl Plan {
         let least = if split > 1 { sums.div_ceil(stage) } else { 1 }.max(all_steps.min(2));
         let stages = fitting.min(all_steps).min(STAGES_MAX).max(least);
         let shared_bytes = BARRIER_BYTES + stages * stage + inbox;
-        let plan = Plan { tile: index, warpgroups, split, places, stages, shared_bytes };
+        let plan = Plan { form: 0, tile: index, warpgroups, split, is_arranged: false, places, stages, shared_bytes };
         (stages <= STAGES_MAX && shared_bytes <= most).then_some((cost, plan))
     }
 }
 
-/// The kernels, for each form and tile.
-pub struct CodedHopper {
-    kernels: Vec<(&'static str, Vec<Kernel>)>,
-    arrange: Kernel,
-    room: Room,
+fn name(form: &str, Tile { tokens, columns, .. }: &Tile) -> String {
+    format!("linear_coded_hopper_{form}_t{tokens}_c{columns}")
 }
 
-impl CodedHopper {
+/// The kernels, for each form and tile.
+pub struct Kernels {
+    kernels: Vec<Vec<Kernel>>,
+    arrange: Kernel,
+}
+
+impl Kernels {
     /// Loads them, where the device has the capability that they are compiled for.
-    pub fn new(device: &Device) -> Result<Option<CodedHopper>> {
+    pub fn new(device: &Device) -> Result<Option<Kernels>> {
         let facts = device.facts();
-        if facts.capability != CAPABILITY {
+        if !facts.is_hopper() {
             return Ok(None);
         }
         let module = device.module("linear_coded_hopper")?;
         let mut kernels = Vec::new();
         for form in Form::NAMES {
-            let mut of_form = Vec::new();
-            for Tile { tokens, columns, .. } in TILES {
-                let name = format!("linear_coded_hopper_{form}_t{tokens}_c{columns}_{}", suffix(device.dtype));
-                let kernel = Kernel::new(&module, &name)?;
+            let load = |tile: &Tile| {
+                let kernel = Kernel::new(&module, &format!("{}_{}", name(form, tile), suffix(device.dtype)))?;
                 kernel.allow_shared(facts.block_shared_bytes)?;
-                of_form.push(kernel);
-            }
-            kernels.push((form, of_form));
+                Ok(kernel)
+            };
+            kernels.push(TILES.iter().map(load).collect::<Result<_>>()?);
         }
-        let room = Room {
-            processors: facts.processors,
-            shared_bytes: facts.shared_bytes,
-            block_shared_bytes: facts.block_shared_bytes,
-        };
         let arrange = Kernel::new(&module, &format!("arrange_rows_{}", suffix(device.dtype)))?;
-        Ok(Some(CodedHopper { kernels, arrange, room }))
+        Ok(Some(Kernels { kernels, arrange }))
     }
 
-    /// Launches a product of at most [`TOKENS_MAX`] tokens. Rows of many tokens are arranged in `scratch`: its address and its bytes. Returns false if no
-    /// kernel fits.
+    /// Launches a product of at most [`TOKENS_MAX`] tokens. Rows of many tokens are arranged at `scratch`.
     pub fn run(
         &self,
         device: &Device,
         coded: &CodedProduct,
         results: Results,
-        scratch: (Address, usize),
-    ) -> Result<bool> {
-        let (CodedProduct { form, weights, skip, .. }, params) = (coded, &coded.product.params);
+        scratch: Address,
+        plan: &Plan,
+    ) -> Result<()> {
+        let (CodedProduct { form, weights, .. }, params) = (coded, &coded.product.params);
         let [m, n, k] = [params.m, params.n, params.k].map(|size| size as usize);
-        let kernels = form.scaled_name().and_then(|name| self.kernels.iter().find(|(form, _)| *form == name));
-        let Some((_, kernels)) = kernels.filter(|_| *skip == 0 && m <= TOKENS_MAX && k > 0 && k.is_multiple_of(DEPTH))
-        else {
-            return Ok(false);
-        };
-        // An octet of gates lies beside that of their ups.
-        let is_gated = results != Results::Sums;
-        if is_gated && !(n.is_multiple_of(2 * OCTET) && params.out_stride % 2 == 0 && params.out % 4 == 0) {
-            return Ok(false);
-        }
-        let layer = Layer { m, n, units: k / DEPTH, unit_bytes: form.unit_bytes() };
-        let Some(plan) = Plan::new(layer, self.room).filter(|plan| plan.pays(layer, self.room)) else {
-            return Ok(false);
-        };
+        let (is_gated, is_arranged) = (results != Results::Sums, plan.is_arranged);
         let (Tile { tokens, units, .. }, columns) = (&TILES[plan.tile], plan.warpgroups * WARPGROUP_COLUMNS);
         let codes = BoxedBytes {
             at: weights.units,
@@ -265,12 +272,11 @@ impl CodedHopper {
             box_rows: if is_gated { columns / 2 } else { columns } / OCTET,
             box_bytes: units * form.unit_bytes(),
         };
-        let is_arranged = m > TOKENS_FEW && m * k * device.dtype.bytes() <= scratch.1;
         if is_arranged {
-            self.arrange(device, form, params, scratch.0)?;
+            self.arrange(device, form, params, scratch)?;
         }
         let x = BoxedMatrix {
-            at: if is_arranged { scratch.0 } else { params.x },
+            at: if is_arranged { scratch } else { params.x },
             rows: m,
             cols: k,
             stride: if is_arranged { k } else { params.x_stride as usize },
@@ -293,9 +299,9 @@ impl CodedHopper {
             is_gelu_tanh: i32::from(results == Results::Gated(Activation::GeluTanh)),
             is_arranged: i32::from(is_arranged),
         };
-        let (blocks, threads) = ([plan.places * plan.split, 1, 1], (plan.warpgroups + 1) * WARPGROUP);
-        kernels[plan.tile].launch_clusters(device.chaining, blocks, plan.split, threads, plan.shared_bytes, &params)?;
-        Ok(true)
+        let (blocks, threads) = ([plan.blocks(), 1, 1], (plan.warpgroups + 1) * WARPGROUP);
+        let kernel = &self.kernels[plan.form][plan.tile];
+        kernel.launch_clusters(device.chaining, blocks, plan.split, threads, plan.shared_bytes, &params)
     }
 
     /// Writes the rows of x as the product reads them. `[m, k]`
@@ -313,7 +319,7 @@ impl CodedHopper {
 mod tests {
     use super::*;
 
-    const H200: Room = Room { processors: 132, shared_bytes: 233_472, block_shared_bytes: 232_448 };
+    use crate::cuda::gemm::hopper::tests::H200;
 
     fn layer(m: usize, n: usize, k: usize, unit_bytes: usize) -> Layer {
         Layer { m, n, units: k.div_ceil(DEPTH), unit_bytes }
@@ -340,7 +346,7 @@ mod tests {
             (256, 24576, 4096, 192, 1),
         ];
         for (m, n, k, columns, split) in cases {
-            let plan = Plan::new(layer(m, n, k, 288), H200).unwrap();
+            let plan = Plan::fastest(layer(m, n, k, 288), H200).unwrap();
             let found = (plan.warpgroups * WARPGROUP_COLUMNS, plan.split);
             assert_eq!(found, (columns, split), "{m} x {n} x {k}: {plan:?}");
         }
@@ -349,19 +355,19 @@ mod tests {
     #[test]
     fn every_plan_fits_the_device_and_holds_its_sums() {
         for processors in [1, 114, 132] {
-            let room = Room { processors, ..H200 };
+            let gpu = Facts { processors, ..H200 };
             for m in (1..=256).chain([257, 512, 1000, TOKENS_MAX]) {
                 for (n, k) in
                     [(1, 64), (72, 64), (512, 896), (1003, 1088), (4096, 14336), (151_936, 1024), (64, 65_536)]
                 {
                     for unit_bytes in [288, 448, 576] {
-                        let plan = Plan::new(layer(m, n, k, unit_bytes), room).unwrap();
+                        let plan = Plan::fastest(layer(m, n, k, unit_bytes), gpu).unwrap();
                         let (tile, columns) = (&TILES[plan.tile], plan.warpgroups * WARPGROUP_COLUMNS);
                         let codes = (columns / OCTET * tile.units * unit_bytes).next_multiple_of(1024);
                         let ring = plan.stages * (codes + tile.units * tile.tokens * 128);
                         let what = format!("{m} x {n} x {k}: {plan:?}");
                         assert!(plan.split == 1 || ring >= columns * tile.tokens * 4, "{what}");
-                        assert!(plan.shared_bytes <= room.block_shared_bytes, "{what}");
+                        assert!(plan.shared_bytes <= gpu.block_shared_bytes, "{what}");
                         assert!(plan.stages >= 2 || k <= 128, "{what}");
                         assert!(plan.stages <= STAGES_MAX && plan.split <= SPLIT_MAX, "{what}");
                         assert!(plan.split * PART * DEPTH < k + PART * DEPTH, "a part of k is empty: {what}");
@@ -376,7 +382,7 @@ mod tests {
         let classes = [1..=16, 17..=32, 33..=64, 65..=128, 129..=256];
         for (n, k) in [(4096, 1024), (1024, 3072), (896, 4864), (6144, 4096), (4096, 14336)] {
             for class in &classes {
-                let plan = |m| Plan::new(layer(m, n, k, 544), H200);
+                let plan = |m| Plan::fastest(layer(m, n, k, 544), H200);
                 assert!(class.clone().all(|m| plan(m) == plan(*class.start())), "{class:?}, {n} x {k}");
             }
         }

@@ -1,9 +1,9 @@
 //! One matrix product on the device, as our kernels and cuBLASLt both take it.
 
-use super::driver::Address;
-use super::params::params;
-use super::storage::Tensor;
 use crate::Activation;
+use crate::cuda::driver::Address;
+use crate::cuda::params::params;
+use crate::cuda::storage::Tensor;
 use formats::DType;
 use std::ops::Range;
 

@@ -2,9 +2,9 @@
 //!
 //! Finding the library, its handle and its first answer take 0.2 s. An engine loads its weights meanwhile, for which it needs no product.
 
-use super::blas::Blas;
-use super::blas_handle::BlasHandle;
-use super::driver::Context;
+use crate::cuda::driver::Context;
+use crate::cuda::gemm::cublaslt::Blas;
+use crate::cuda::gemm::cublaslt_handle::BlasHandle;
 use base::error::Result;
 use base::log::{Level, log};
 use formats::DType;
