@@ -488,8 +488,7 @@ fn llama3(scaling: Fields, original_positions: usize) -> Result<RopeScaling> {
 fn yarn(scaling: Fields, max_position_embeddings: usize, original_positions: usize) -> Result<RopeScaling> {
     let stretch = max_position_embeddings as f64 / original_positions as f64;
     let factor = scaling.positive_or_none("factor")?.unwrap_or(stretch);
-    // Attention over a longer context is flatter; the paper sharpens it by a little more for each e-fold.
-    let sharpness = |weight: f64| if factor <= 1.0 { 1.0 } else { 0.1 * weight * factor.ln() + 1.0 };
+    let sharpness = |weight: f64| sharpness(factor, weight);
     let weights = (number_or_zero(scaling, "mscale")?, number_or_zero(scaling, "mscale_all_dim")?);
     let attention_factor = match (scaling.positive_or_none("attention_factor")?, weights) {
         (Some(given), _) => given,
@@ -504,6 +503,12 @@ fn yarn(scaling: Fields, max_position_embeddings: usize, original_positions: usi
         ramp: if scaling.flag("truncate")? == Some(false) { Ramp::Exact } else { Ramp::Whole },
         original_positions,
     })
+}
+
+/// What YaRN multiplies for a context that is `factor` times as long: attention over it is flatter, and the paper sharpens it by a little more for each
+/// e-fold.
+pub fn sharpness(factor: f64, weight: f64) -> f64 {
+    if factor <= 1.0 { 1.0 } else { 0.1 * weight * factor.ln() + 1.0 }
 }
 
 fn long_rope(scaling: Fields, max_position_embeddings: usize, original_positions: usize) -> Result<RopeScaling> {

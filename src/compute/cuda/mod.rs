@@ -52,6 +52,7 @@ mod params;
 mod pass;
 mod peers;
 mod pieces;
+mod place_heads;
 mod plan;
 mod pool_states;
 mod process_logits;
@@ -95,8 +96,8 @@ pub use team::Team;
 
 use super::{
     Activated, Activation, AddNorm, AttentionSpec, Collectives, DeltaHeads, DeltaInputs, ExpertRows, HeadGate,
-    HeadRows, KvPlace, LayerInput, NextNorm, NormWeights, Ops, Part, QkNormRope, Router, RouterVectors, ScanHeads,
-    ScanInputs, Scoring, SharedExpert, SharedPrefixes, ShortConv, TableRows, unfused,
+    HeadPart, HeadRows, KvPlace, LayerInput, NextNorm, NormWeights, Ops, Part, QkNormRope, Router, RouterVectors,
+    ScanHeads, ScanInputs, Scoring, SharedExpert, SharedPrefixes, ShortConv, TableRows, unfused,
 };
 use base::error::{Error, Result};
 use cudarc::driver::sys;
@@ -148,6 +149,7 @@ struct Kernels {
     activate: activate::Kernels,
     activate_mul: activate_mul::Kernels,
     gather: gather::Kernels,
+    place_heads: place_heads::Kernels,
     pool_states: pool_states::Kernels,
     scale_logits: scale_logits::Kernels,
     sigmoid_mul: sigmoid_mul::Kernels,
@@ -182,6 +184,7 @@ impl Kernels {
             activate: activate::Kernels::new(device)?,
             activate_mul: activate_mul::Kernels::new(device)?,
             gather: gather::Kernels::new(device)?,
+            place_heads: place_heads::Kernels::new(device)?,
             pool_states: pool_states::Kernels::new(device)?,
             scale_logits: scale_logits::Kernels::new(device)?,
             sigmoid_mul: sigmoid_mul::Kernels::new(device)?,
@@ -474,6 +477,11 @@ impl Ops for Cuda {
 
     fn sigmoid_mul(&mut self, x: &mut Tensor, gate: &Tensor) {
         let result = self.kernels.sigmoid_mul.run(&self.device, x, gate);
+        self.remember(result);
+    }
+
+    fn place_heads(&mut self, out: &mut Tensor, heads: usize, parts: &[HeadPart<Tensor>]) {
+        let result = self.kernels.place_heads.run(&self.device, out, heads, parts);
         self.remember(result);
     }
 
