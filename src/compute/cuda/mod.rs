@@ -13,10 +13,6 @@ mod activate_mul;
 mod add_embedding;
 mod add_norm;
 mod attention;
-mod attention_few_units;
-mod attention_hopper;
-mod attention_shared;
-mod attention_units;
 mod bytes;
 mod causal_conv;
 mod combine;
@@ -53,13 +49,11 @@ mod pass;
 mod peers;
 mod pieces;
 mod place_heads;
-mod plan;
 mod pool_states;
 mod process_logits;
 mod ranks;
 mod recurrent;
 mod reduce_add_norm;
-mod rope_and_attention;
 mod rope_and_cache;
 mod route;
 mod sample;
@@ -67,7 +61,6 @@ mod sampling_extras;
 mod scale_logits;
 mod selective_scan;
 mod settings;
-mod shared_plan;
 mod sigmoid_mul;
 mod states;
 mod storage;
@@ -99,6 +92,7 @@ use super::{
     HeadPart, HeadRows, KvPlace, LayerInput, NextNorm, NormWeights, Ops, Part, QkNormRope, Router, RouterVectors,
     ScanHeads, ScanInputs, Scoring, SharedExpert, SharedPrefixes, ShortConv, TableRows, unfused,
 };
+use attention::partition::{Geometry, LayerWindow};
 use base::error::{Error, Result};
 use cudarc::driver::sys;
 use device::Device;
@@ -107,7 +101,6 @@ use exchange::Exchanges;
 use formats::DType;
 use kernels::KernelLoading;
 use parking_lot::Mutex;
-use plan::{Geometry, LayerWindow};
 use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -326,8 +319,8 @@ impl Ops for Cuda {
         place: KvPlace,
         device_batch: &DeviceBatch,
     ) {
-        let (heads, at) = (attention::Heads { out, qkv, raw: None }, cache.blocks.layer(place));
-        let result = cache.attention[at.kind].run(&self.device, scoring, heads, at, device_batch);
+        let at = cache.blocks.layer(place);
+        let result = cache.attention[at.kind].run(&self.device, scoring, out, qkv, at, device_batch);
         self.remember(result);
     }
 
@@ -344,17 +337,13 @@ impl Ops for Cuda {
         let attention = &cache.attention[at.kind];
         // Kernels that prepare heads themselves store keys and values.
         let has_keys = heads.qkv.cols() > heads.out.cols();
-        match &attention.few {
-            Some(few) if has_keys && few.serves(&self.device, scoring.spec, &transform, &at, device_batch) => {
-                let result = few.run(&self.device, scoring, heads, &transform, at, device_batch);
+        let fused = has_keys.then(|| attention.fused(&self.device, scoring.spec, &transform, &at, device_batch));
+        match fused.flatten() {
+            Some(fused) => {
+                let result = attention.run_fused(&self.device, scoring, heads, (fused, &transform), at, device_batch);
                 self.remember(result);
             }
-            _ if has_keys && attention.prepares(&self.device, scoring.spec, &transform, &at, device_batch) => {
-                let heads = attention::Heads { out: heads.out, qkv: heads.qkv, raw: Some(&transform) };
-                let result = attention.run(&self.device, scoring, heads, at, device_batch);
-                self.remember(result);
-            }
-            _ => unfused::rope_and_attention(self, scoring, heads, transform, cache, place, device_batch),
+            None => unfused::rope_and_attention(self, scoring, heads, transform, cache, place, device_batch),
         }
     }
 

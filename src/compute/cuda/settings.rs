@@ -4,14 +4,14 @@
 
 use super::Cuda;
 use super::attention;
+use super::attention::partition::{Cuts, Geometry, LayerWindow};
+use super::attention::shared_partition::Sharing;
 use super::gemm::{Epilogue, Route};
 use super::kernels::Chaining;
 use super::kv_cache::KvBlocks;
 use super::management::FreeBefore;
 use super::matrix::Matrix;
-use super::plan::{Cuts, Geometry, LayerWindow};
 use super::reduce_add_norm::AllReduce;
-use super::shared_plan::Sharing;
 use crate::{KvLayout, KvShape, Rounding, SharedPrefixes};
 use base::error::Result;
 

@@ -18,6 +18,9 @@ pub use plan::{Epilogue, Route};
 pub use product::{LinearParams, Results};
 pub use swap_ab::Added;
 
+#[cfg(test)]
+pub use plan::tests::compare_with_committed;
+
 use super::device::Device;
 use super::driver::Address;
 use super::kernels::Chaining;

@@ -339,16 +339,12 @@ pub fn plan_slice(gemm: &Gemm, rows: usize, gpu: &Gpu) -> Launch {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::super::quantized::tests::quantized;
-    use super::super::swap_ab::tests::H200;
     use super::*;
+    use crate::cuda::driver::tests::{A100, H100, RTX_4090};
     use formats::Block;
     use std::fmt::Write;
-
-    const A100: Facts = Facts { processors: 108, shared_bytes: 167_936, block_shared_bytes: 166_912, capability: 80 };
-    const RTX_4090: Facts =
-        Facts { processors: 128, shared_bytes: 102_400, block_shared_bytes: 101_376, capability: 89 };
 
     /// A product of a decoder's step: its name, rows of weights and k, and the epilogue that is tried first.
     type Layer = (&'static str, [usize; 2], Epilogue);
@@ -412,13 +408,26 @@ mod tests {
         table
     }
 
-    /// `NVLLM_WRITE_PLANS=1` writes the files instead: what changes in them is to be read.
+    /// Compares `text` with `tests/plans/<name>.txt`. `NVLLM_WRITE_PLANS=1` writes the file instead: what changes in it is to be read.
+    pub fn compare_with_committed(name: &str, text: &str) {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/plans");
+        let path = format!("{folder}/{name}.txt");
+        if std::env::var_os("NVLLM_WRITE_PLANS").is_some() {
+            std::fs::create_dir_all(folder).expect("a folder");
+            std::fs::write(&path, text).expect("a file of plans");
+        }
+        let committed = std::fs::read_to_string(&path).expect("a file of plans").replace('\r', "");
+        for (line, (planned, committed)) in text.lines().zip(committed.lines()).enumerate() {
+            assert_eq!(planned, committed, "tests/plans/{name}.txt, line {}", line + 1);
+        }
+        assert_eq!(text.lines().count(), committed.lines().count(), "tests/plans/{name}.txt");
+    }
+
     #[test]
     fn plans_are_those_of_the_committed_files() {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/plans");
         let both = [Rounding::Fastest, Rounding::BatchInvariant];
         for (name, facts, roundings) in
-            [("h100", H200, &both[..]), ("a100", A100, &both[..1]), ("rtx4090", RTX_4090, &both[..1])]
+            [("h100", H100, &both[..]), ("a100", A100, &both[..1]), ("rtx4090", RTX_4090, &both[..1])]
         {
             let mut text = format!(
                 "Kernels of the products of a step on {name}, in bf16 with cuBLASLt: plan in src/compute/cuda/gemm/plan.rs.\n"
@@ -427,16 +436,7 @@ mod tests {
                 let gpu = Gpu { facts, dtype: DType::Bf16, has_cublaslt: true, rounding, route: Route::Auto };
                 write!(text, "\n{rounding:?}\n{}", table(&gpu)).expect("a string takes it");
             }
-            let path = format!("{folder}/{name}.txt");
-            if std::env::var_os("NVLLM_WRITE_PLANS").is_some() {
-                std::fs::create_dir_all(folder).expect("a folder");
-                std::fs::write(&path, &text).expect("a file of plans");
-            }
-            let committed = std::fs::read_to_string(&path).expect("a file of plans").replace('\r', "");
-            for (line, (planned, committed)) in text.lines().zip(committed.lines()).enumerate() {
-                assert_eq!(planned, committed, "tests/plans/{name}.txt, line {}", line + 1);
-            }
-            assert_eq!(text.lines().count(), committed.lines().count(), "tests/plans/{name}.txt");
+            compare_with_committed(name, &text);
         }
     }
 

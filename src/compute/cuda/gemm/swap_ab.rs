@@ -514,10 +514,7 @@ fn swap_ab_params(
 pub mod tests {
     use super::super::plan::Weights;
     use super::*;
-
-    /// Also of an H100.
-    pub const H200: Facts =
-        Facts { processors: 132, shared_bytes: 233_472, block_shared_bytes: 232_448, capability: 90 };
+    pub use crate::cuda::driver::tests::H100 as H200;
 
     /// A layer of plain weights.
     pub fn gemm([m, n, k]: [usize; 3], epilogue: Epilogue) -> Gemm {

@@ -10,9 +10,9 @@
 //! The plan is staged with the batch, so that a graph that was captured once reads a new plan in every pass. Invariant: every
 //! tile of keys that a row attends to and does not share belongs to exactly one CTA.
 
-use super::params::params;
-use super::shared_plan::{SharedPlan, Sharing};
 use crate::batch::Batch;
+use crate::cuda::attention::shared_partition::{SharedPlan, Sharing};
+use crate::cuda::params::params;
 use base::error::{Result, room};
 use bytemuck::NoUninit;
 
@@ -352,13 +352,13 @@ fn tiles_of(context_len: u32, window_start: u32, geometry: &Geometry) -> std::op
 
 #[cfg(test)]
 mod tests {
-    use super::super::{attention, attention_units};
     use super::*;
+    use crate::cuda::attention::{self, units};
 
     const GEOMETRY: Geometry =
         Geometry { kv_heads: 8, tile_tokens: 64, tile_queries: 128, ctas: 264, cuts: Cuts::Equal, sharing: None };
     /// As `attention_units.cu` has it on an H200.
-    const WORKERS: Geometry = Geometry { ctas: 1056, cuts: Cuts::WholeIfFaster(attention_units::COSTS), ..GEOMETRY };
+    const WORKERS: Geometry = Geometry { ctas: 1056, cuts: Cuts::WholeIfFaster(units::COSTS), ..GEOMETRY };
     /// As `attention_decode.cu` has it there.
     const CTAS: Geometry = Geometry { cuts: Cuts::WholeIfFaster(attention::COSTS), ..GEOMETRY };
 

@@ -2,16 +2,16 @@
 //!
 //! Serves heads of 64 and 128 numbers. Rows of other heads share nothing: [`sharing`] has no answer for them.
 
-use super::attention::{row_bytes, shared_bytes_of};
-use super::device::Device;
-use super::device_batch::PlacedDecodePlan;
-use super::driver::{Address, Facts, Memory};
-use super::kernels::{Kernel, cache_suffix};
-use super::kv_cache::CacheLayer;
-use super::params::params;
-use super::plan::Geometry;
-use super::shared_plan::{Sharing, UNIT_QUERIES};
-use super::storage::Tensor;
+use crate::cuda::attention::partition::Geometry;
+use crate::cuda::attention::shared_partition::{Sharing, UNIT_QUERIES};
+use crate::cuda::attention::{row_bytes, shared_bytes_of};
+use crate::cuda::device::Device;
+use crate::cuda::device_batch::PlacedDecodePlan;
+use crate::cuda::driver::{Address, Facts, Memory};
+use crate::cuda::kernels::{Kernel, cache_suffix};
+use crate::cuda::kv_cache::CacheLayer;
+use crate::cuda::params::params;
+use crate::cuda::storage::Tensor;
 use crate::{KvFormat, KvShape};
 use base::error::Result;
 

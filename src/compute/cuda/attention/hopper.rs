@@ -1,15 +1,15 @@
 //! The launch of `kernels/attention_hopper.cu`: attention of rows that bring several new tokens, on compute capability 9.0.
 //!
 //! Serves heads of 64 and 128 numbers with keys and values in the type of the activations. All else is left to `attention_prefill.cu`.
-//! Batch-invariant results come from kernels that add up keys in units, as `attention_units.rs` does for rows that bring one token.
+//! Batch-invariant results come from kernels that add up keys in units, as `units.rs` does for rows that bring one token.
 
-use super::device::Device;
-use super::driver::{Address, Facts};
-use super::kernels::{Kernel, suffix};
-use super::kv_cache::CacheLayer;
-use super::params::params;
-use super::storage::Tensor;
-use super::tensor_map::{BOX_COLUMNS, BoxedMatrix, TensorMap};
+use crate::cuda::device::Device;
+use crate::cuda::driver::{Address, Facts};
+use crate::cuda::kernels::{Kernel, suffix};
+use crate::cuda::kv_cache::CacheLayer;
+use crate::cuda::params::params;
+use crate::cuda::storage::Tensor;
+use crate::cuda::tensor_map::{BOX_COLUMNS, BoxedMatrix, TensorMap};
 use crate::{KvFormat, KvShape, Rounding};
 use base::error::Result;
 

@@ -11,9 +11,9 @@
 //!
 //! The order of sums of a row depends on the plan alone. Nothing is allocated here once the plan has its room.
 
-use super::params::params;
-use super::plan::Geometry;
 use crate::batch::{Batch, BlockId};
+use crate::cuda::attention::partition::Geometry;
+use crate::cuda::params::params;
 use base::error::{Result, room};
 use bytemuck::NoUninit;
 
@@ -358,7 +358,7 @@ fn common_blocks(batch: &Batch, rows: &[Placed], known: usize, sharing: &Sharing
 
 #[cfg(test)]
 mod tests {
-    use super::super::plan::{Cuts, DecodeRow, LayerWindow, Plan};
+    use super::super::partition::{Cuts, DecodeRow, LayerWindow, Plan};
     use super::*;
     use std::collections::HashSet;
 

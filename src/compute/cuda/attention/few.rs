@@ -1,21 +1,21 @@
 //! See `ops/rope_and_attention.rs` for the contract, `kernels/attention_few.cu` and, batch-invariant, `kernels/attention_few_units.cu` for the
-//! work: few rows with one new token each. More rows are the work of `kernels/attention_decode.cu`, which attention.rs launches: what all
+//! work: few rows with one new token each. More rows are the work of `kernels/attention_decode.cu`, which `decode.rs` launches: what all
 //! know is here.
 //!
 //! Serves heads of 64 and 128 numbers that turn whole, in halves, with keys and values in the type of the activations. A cluster of
 //! thread blocks takes a (row, KV head): as many as find a multiprocessor each, so that the weights of the next product find room beside them.
 
-use super::attention::sinks_of;
-use super::attention_few_units::{self, FewUnits};
-use super::attention_hopper::HEAD_DIMS;
-use super::device::Device;
-use super::device_batch::DeviceBatch;
-use super::driver::Address;
-use super::kernels::{DEPENDENT_LAUNCH, Kernel, suffix};
-use super::kv_cache::CacheLayer;
-use super::matrix::Vector;
-use super::params::params;
-use super::storage::Tensor;
+use crate::cuda::attention::few_units::FewUnits;
+use crate::cuda::attention::hopper::HEAD_DIMS;
+use crate::cuda::attention::sinks_of;
+use crate::cuda::device::Device;
+use crate::cuda::device_batch::DeviceBatch;
+use crate::cuda::driver::{Address, Facts};
+use crate::cuda::kernels::{DEPENDENT_LAUNCH, Kernel, suffix};
+use crate::cuda::kv_cache::CacheLayer;
+use crate::cuda::matrix::Vector;
+use crate::cuda::params::params;
+use crate::cuda::storage::Tensor;
 use crate::{
     AttentionSpec, HeadRows, KvFormat, KvShape, NormExtent, NormOrder, Pairing, QkNormRope, RopeTable, Rounding,
     Scoring,
@@ -48,7 +48,7 @@ params! {
 }
 
 /// Rows at most.
-const ROWS_MAX: usize = 8;
+pub const ROWS_MAX: usize = 8;
 /// Multiprocessors for one thread block at most: more would be idle in a long context.
 const PROCESSORS_OF_BLOCK_MAX: usize = 3;
 /// Query heads of a KV head at most.
@@ -71,9 +71,14 @@ pub fn cluster(pairs: usize, processors: usize) -> Option<usize> {
     CLUSTERS.into_iter().find(fits)
 }
 
-/// Whether there are kernels that prepare heads themselves for such a cache.
-pub fn knows_cache(shape: &KvShape) -> bool {
-    HEAD_DIMS.contains(&shape.head_dim) && shape.format != KvFormat::Int8
+/// Whether the device has kernels that prepare heads themselves for such a cache.
+pub fn knows_cache(gpu: Facts, shape: &KvShape) -> bool {
+    gpu.capability >= DEPENDENT_LAUNCH && HEAD_DIMS.contains(&shape.head_dim) && shape.format != KvFormat::Int8
+}
+
+/// Whether a thread block has room for the heads of such a cache.
+pub fn fits(gpu: Facts, shape: &KvShape) -> bool {
+    shared_bytes(GROUP_MAX, shape.head_dim) <= gpu.block_shared_bytes
 }
 
 /// Whether they know what is done to the heads: those of 64 and 128 numbers that turn whole, in halves, normalized before or not at all.
@@ -84,15 +89,6 @@ pub fn knows_heads(spec: &AttentionSpec, transform: &QkNormRope<Vector, Tensor>,
         && transform.norm.as_ref().is_none_or(|norm| norm.extent == NormExtent::Head(NormOrder::BeforeRope))
         && transform.temperature.is_none()
         && transform.value_norm.is_none()
-}
-
-/// Whether they know the rows: those of one new token each that share no keys.
-pub fn knows_rows(spec: &AttentionSpec, kind: usize, device_batch: &DeviceBatch) -> bool {
-    let batch = device_batch.batch();
-    batch.rows() == batch.tokens()
-        && device_batch.prefill_tiles(kind).len == 0
-        // Rows that share keys have a plan that begins behind them.
-        && device_batch.decode_plan(kind, spec.window).plan.shared.units.is_empty()
 }
 
 /// The kernels for the heads of a cache.
@@ -113,8 +109,7 @@ fn shared_bytes(group: usize, head_dim: usize) -> usize {
 impl RopeAndAttention {
     /// Loads it, where the device has clusters and there is one for such a cache.
     pub fn new(device: &Device, shape: &KvShape) -> Result<Option<RopeAndAttention>> {
-        let fits = shared_bytes(GROUP_MAX, shape.head_dim) <= device.facts().block_shared_bytes;
-        if device.facts().capability < DEPENDENT_LAUNCH || !knows_cache(shape) || !fits {
+        if !knows_cache(device.facts(), shape) || !fits(device.facts(), shape) {
             return Ok(None);
         }
         let module = device.module("attention_few")?;
@@ -123,36 +118,13 @@ impl RopeAndAttention {
         Ok(Some(RopeAndAttention { kernel, units: FewUnits::new(device, shape)? }))
     }
 
-    /// Whether it computes the batch.
-    pub fn serves(
-        &self,
-        device: &Device,
-        spec: &AttentionSpec,
-        transform: &QkNormRope<Vector, Tensor>,
-        cache: &CacheLayer,
-        device_batch: &DeviceBatch,
-    ) -> bool {
-        let shape = &cache.shape;
-        let rows = device_batch.batch().rows();
-        let least = match (device.rounding, &self.units) {
-            (Rounding::Fastest, _) => 1,
-            (Rounding::BatchInvariant, Some(_)) => attention_few_units::CLUSTER_MIN,
-            (Rounding::BatchInvariant, None) => return false,
-        };
-        rows <= ROWS_MAX
-            && cluster(rows * shape.kv_heads, device.facts().processors).is_some_and(|cluster| cluster >= least)
-            && spec.softcap.is_none()
-            && knows_heads(spec, transform, shape)
-            && knows_rows(spec, cache.kind, device_batch)
-    }
-
-    /// Launches what [`serves`](Self::serves) knows.
+    /// Launches the attention of a batch with `cluster` thread blocks for each (row, KV head).
     pub fn run(
         &self,
         device: &Device,
         scoring: Scoring<Vector>,
         heads: HeadRows<Tensor>,
-        transform: &QkNormRope<Vector, Tensor>,
+        (cluster, transform): (usize, &QkNormRope<Vector, Tensor>),
         cache: CacheLayer,
         device_batch: &DeviceBatch,
     ) -> Result<()> {
@@ -162,7 +134,6 @@ impl RopeAndAttention {
         let (HeadRows { qkv, out }, spec) = (heads, scoring.spec);
         let KvShape { kv_heads, head_dim, block_size, .. } = cache.shape;
         let (group, pairs) = (spec.heads / kv_heads, qkv.rows() * kv_heads);
-        let cluster = cluster(pairs, device.facts().processors).expect("a batch that is served");
         let (at, plan) = (device_batch.addresses_in(cache.table), device_batch.decode_plan(cache.kind, spec.window));
         let norm = transform.norm.as_ref();
         let params = AttentionFewParams {

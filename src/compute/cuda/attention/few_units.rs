@@ -1,19 +1,19 @@
 //! The launch of `kernels/attention_few_units.cu`: batch-invariant attention of few rows that bring one new token, with what prepares it.
 //!
 //! Its bits are those of `attention_units.cu`, so that the number of rows may choose between them. What both of few rows know, and how many thread
-//! blocks take a (row, KV head), is in rope_and_attention.rs.
+//! blocks take a (row, KV head), is in few.rs.
 
-use super::attention::sinks_of;
-use super::attention_units;
-use super::device::Device;
-use super::device_batch::DeviceBatch;
-use super::driver::Address;
-use super::kernels::{Kernel, suffix};
-use super::kv_cache::CacheLayer;
-use super::matrix::Vector;
-use super::params::params;
-use super::rope_and_attention::{CLUSTERS, GROUP_MAX, cluster};
-use super::storage::Tensor;
+use crate::cuda::attention::few::{CLUSTERS, GROUP_MAX, cluster};
+use crate::cuda::attention::sinks_of;
+use crate::cuda::attention::units;
+use crate::cuda::device::Device;
+use crate::cuda::device_batch::DeviceBatch;
+use crate::cuda::driver::Address;
+use crate::cuda::kernels::{Kernel, suffix};
+use crate::cuda::kv_cache::CacheLayer;
+use crate::cuda::matrix::Vector;
+use crate::cuda::params::params;
+use crate::cuda::storage::Tensor;
 use crate::{HeadRows, KvShape, QkNormRope, Scoring};
 use base::error::Result;
 
@@ -60,7 +60,7 @@ fn shared_bytes(group: usize, head_dim: usize, cluster: usize) -> usize {
 impl FewUnits {
     /// Loads it, where the attention of the cache is that of `attention_units.cu`.
     pub fn new(device: &Device, shape: &KvShape) -> Result<Option<FewUnits>> {
-        if !attention_units::is_chosen(device.facts(), shape, device.rounding) {
+        if !units::is_chosen(device.facts(), shape, device.rounding) {
             return Ok(None);
         }
         let module = device.module("attention_few_units")?;
@@ -70,7 +70,7 @@ impl FewUnits {
         Ok(Some(FewUnits { kernel }))
     }
 
-    /// Launches what [`RopeAndAttention::serves`](super::rope_and_attention::RopeAndAttention::serves) knows.
+    /// Launches what [`RopeAndAttention::serves`](super::few::RopeAndAttention::serves) knows.
     pub fn run(
         &self,
         device: &Device,

@@ -1,14 +1,14 @@
 //! The launch of `kernels/attention_units.cu`: batch-invariant attention of rows that bring one new token, on compute capability 9.0.
 //!
-//! Serves the caches that `attention_hopper.rs` serves, whose kernels compute the same numbers for rows that bring several tokens.
+//! Serves the caches that `hopper.rs` serves, whose kernels compute the same numbers for rows that bring several tokens.
 //! Invariant: a query's units of keys and the order in which they are merged depend on its position and the window alone.
 
-use super::attention_hopper::is_served;
-use super::device::Device;
-use super::driver::{Address, Facts, Memory};
-use super::kernels::{Kernel, suffix};
-use super::params::params;
-use super::plan::Costs;
+use crate::cuda::attention::hopper::is_served;
+use crate::cuda::attention::partition::Costs;
+use crate::cuda::device::Device;
+use crate::cuda::driver::{Address, Facts, Memory};
+use crate::cuda::kernels::{Kernel, suffix};
+use crate::cuda::params::params;
 use crate::{KvShape, Rounding};
 use base::error::Result;
 
