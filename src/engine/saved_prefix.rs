@@ -215,12 +215,9 @@ impl Engine {
     }
 
     fn check_prefix_cache(&self) -> Result<()> {
-        let info = self.handle.model_info();
-        if info.states.slots > 0 && info.num_ranks > 1 {
-            let ranks = info.num_ranks;
-            let what = format!(
-                "saving a prefix with its recurrent state takes an engine of one rank, and this one has {ranks}: set tensor_parallel_size to 1"
-            );
+        if self.handle.model_info().states.slots > 0 && self.runner.peers().is_some() {
+            let what = "saving a prefix with its recurrent state takes ranks of one process: set num_processes to 1"
+                .to_owned();
             return Err(Error::Unsupported { what });
         }
         match self.handle.prefix_cache() {

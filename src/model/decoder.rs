@@ -7,10 +7,11 @@
 
 use crate::attention::PositionTables;
 use crate::layer::{Context, Layer, LayerScratch, Places};
-pub use crate::layer::{SequenceMemory, state_numbers};
+pub use crate::layer::{SequenceMemory, state_numbers, state_runs};
 use crate::layer_inputs::LayerInputs;
 use crate::norm::Norm;
 use crate::pooled_layers::PooledLayers;
+pub use crate::recurrent::StateRun;
 use crate::shard::Sharding;
 use crate::spec::{DecoderSpec, HeadWeights, PositionRows};
 use crate::stream::Stream;

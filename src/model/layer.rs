@@ -4,7 +4,7 @@ use crate::attention::{self, Attention, AttentionScratch, PositionTables};
 use crate::feed_forward::{FeedForward, FeedForwardScratch};
 use crate::linear::Linear;
 use crate::norm::{Norm, SublayerNorms};
-use crate::recurrent::{self, Recurrent, RecurrentScratch};
+use crate::recurrent::{self, Recurrent, RecurrentScratch, StateRun};
 use crate::shard::Sharding;
 use crate::spec::{self, DecoderSpec, LayerSpec, Mixer, StreamScale};
 use crate::stream::{Stream, SublayerOutput};
@@ -305,4 +305,14 @@ impl<B: Backend> Part<B> {
 pub fn state_numbers(spec: &DecoderSpec, sharding: &Sharding) -> usize {
     let of_layer = |layer: &spec::Recurrent| recurrent::state_numbers(layer, sharding, spec.hidden);
     spec.recurrent_layers().map(of_layer).sum()
+}
+
+/// Which numbers of a sequence's recurrent state a rank has, all layers together.
+pub fn state_runs(spec: &DecoderSpec, sharding: &Sharding) -> Vec<StateRun> {
+    let (mut at, mut runs) = ([0, 0], Vec::new());
+    for layer in spec.recurrent_layers() {
+        recurrent::state_runs(layer, sharding, spec.hidden, &mut at, &mut runs);
+    }
+    assert_eq!(at[1], state_numbers(spec, sharding), "a rank has what its layers keep");
+    runs
 }

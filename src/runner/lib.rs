@@ -202,7 +202,7 @@ pub struct Loaded {
 pub struct StateInfo {
     /// States that there is memory for: one per sequence that runs, and checkpoints of cached prefixes.
     pub slots: usize,
-    /// Bytes of one, in all ranks.
+    /// Bytes of one as a rank alone would have it. Several ranks have all of it together, and some of its numbers more than once.
     pub bytes: usize,
     /// Tokens after which a state is kept as a checkpoint, besides the one at the end of a prompt.
     pub interval: usize,

@@ -16,8 +16,9 @@ use super::rank_barrier::{Failure, Rank};
 use super::wire::BatchBounds;
 use super::{ModelInfo, Runner};
 use base::error::{Error, Result, filled};
-use compute::batch::{Batch, BatchLimits, BlockId, Sampled};
+use compute::batch::{Batch, BatchLimits, BlockId, Sampled, StateSlot};
 use compute::{Backend, KvLayout};
+use model::decoder::StateRun;
 use model::shard::{Sharding, first_with_kv_head};
 use os::lock::{Condvar, Mutex};
 use os::thread::{STACK_BYTES, spawn};
@@ -68,6 +69,8 @@ enum Order {
     Submit(Arc<Batch>),
     Read { blocks: Arc<[BlockId]>, answer: SyncSender<Vec<u8>> },
     Write { blocks: Arc<[BlockId]>, from: Vec<u8> },
+    ReadState { slot: StateSlot, answer: SyncSender<Vec<u8>> },
+    WriteState { slot: StateSlot, from: Vec<u8> },
     End,
 }
 
@@ -356,6 +359,44 @@ impl<B: Backend + 'static> Runner for ParallelRunner<B> {
         Ok(())
     }
 
+    fn read_state(&mut self, slot: StateSlot, to: &mut [u8]) -> Result<()> {
+        self.finish()?;
+        let read = |other: &Other| -> Receiver<Vec<u8>> {
+            let (answer, read) = sync_channel(1);
+            other.orders.give(Order::ReadState { slot, answer });
+            read
+        };
+        let others: Vec<_> = self.others.iter().map(read).collect();
+        let mut own = buffer(self.first.state_shape().slot_bytes())?;
+        self.first.read_state(slot, &mut own)?;
+        let mut place = |runs: &[StateRun], bytes: &[u8]| {
+            for (all, own) in runs.iter().map(bytes_of) {
+                to[all].copy_from_slice(&bytes[own]);
+            }
+        };
+        place(&self.first.state_runs()[0], &own);
+        for (runs, read) in self.first.state_runs()[1..].iter().zip(&others) {
+            place(runs, &self.answer(read)?);
+        }
+        Ok(())
+    }
+
+    fn write_state(&mut self, slot: StateSlot, from: &[u8]) -> Result<()> {
+        let part = |runs: &[StateRun]| -> Result<Vec<u8>> {
+            let mut bytes = buffer(runs.iter().map(|run| run.len).sum::<usize>() * size_of::<f32>())?;
+            for (all, own) in runs.iter().map(bytes_of) {
+                bytes[own].copy_from_slice(&from[all]);
+            }
+            Ok(bytes)
+        };
+        let mut parts = self.first.state_runs().iter().map(|runs| part(runs)).collect::<Result<Vec<_>>>()?.into_iter();
+        let own = parts.next().expect("a rank of this process is the first");
+        for (other, from) in self.others.iter().zip(parts) {
+            other.orders.give(Order::WriteState { slot, from });
+        }
+        self.first.write_state(slot, &own)
+    }
+
     fn peers(&self) -> Option<&Arc<Peers>> {
         self.rank.group().map(Group::peers)
     }
@@ -461,6 +502,12 @@ impl<B: Backend + 'static> ParallelRunner<B> {
     }
 }
 
+/// The bytes of a run, in the state of the whole model and in that of its rank.
+fn bytes_of(run: &StateRun) -> (Range<usize>, Range<usize>) {
+    let bytes = |first: usize| first * size_of::<f32>()..(first + run.len) * size_of::<f32>();
+    (bytes(run.all), bytes(run.own))
+}
+
 fn buffer(bytes: usize) -> Result<Vec<u8>> {
     filled(0, bytes, "the keys and values of a rank", "the length of the prefix")
 }
@@ -551,6 +598,12 @@ fn serve<B: Backend>(runner: &mut PassRunner<B>, orders: &Orders) -> Result<()> 
                 let _ = answer.send(bytes);
             }
             Order::Write { blocks, from } => runner.write_blocks(&blocks, &from)?,
+            Order::ReadState { slot, answer } => {
+                let mut bytes = buffer(runner.state_shape().slot_bytes())?;
+                runner.read_state(slot, &mut bytes)?;
+                let _ = answer.send(bytes);
+            }
+            Order::WriteState { slot, from } => runner.write_state(slot, &from)?,
             Order::End => return Ok(()),
         }
     }

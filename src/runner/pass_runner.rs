@@ -15,7 +15,7 @@ use base::error::Result;
 use base::log::{Level, log};
 use compute::batch::{Batch, BatchLimits, BlockId, Sampled, StateSlot};
 use compute::{Backend, KvGroups, KvLayout, Rounding, StateShape, Tensor};
-use model::decoder::{self, Decoder, SequenceMemory, Stage};
+use model::decoder::{self, Decoder, SequenceMemory, Stage, StateRun};
 use model::shard::{Sharding, Sums};
 use model::spec::DecoderSpec;
 use model::weight_summary::WeightPart;
@@ -32,6 +32,8 @@ pub struct PassRunner<B: Backend> {
     passes: Vec<Pass<B>>,
     /// The batch with the block numbers of layers that lie in parts of others, where the model has such layers.
     scaled: Option<Batch>,
+    /// Which numbers of a recurrent state each rank has. `[ranks]`; empty without a state, and for a rank alone.
+    state_runs: Vec<Vec<StateRun>>,
     submitted: usize,
     collected: usize,
     pass_time: Duration,
@@ -94,6 +96,11 @@ impl<B: Backend> PassRunner<B> {
         let longest = blocks_of(limits.model_len, limits.block_size, groups.windowed);
         let needs = memory::Needs { block: block_bytes, state: state_bytes, interval, longest };
         let state = StateShape { numbers: decoder::state_numbers(spec, &sharding), slots: 0 };
+        let whole_state =
+            StateShape { numbers: decoder::state_numbers(spec, &Sharding::new(spec, 0, 1, sums)?), slots: 0 };
+        let runs_of = |rank| decoder::state_runs(spec, &Sharding { rank, ..sharding.clone() });
+        let is_divided = whole_state.numbers > 0 && !sharding.is_alone();
+        let state_runs = if is_divided { (0..sharding.ranks).map(runs_of).collect() } else { Vec::new() };
         let mut backend = open_backend(spec, &sharding, &kv_layout, &groups)?;
         let host = memory::HostMemory { free, weights: weights.total_bytes(), table_cols: spec.numbers_per_position() };
 
@@ -220,7 +227,7 @@ impl<B: Backend> PassRunner<B> {
             parts,
             weight_bytes,
             kv_cache_bytes: blocks as u64 * block_bytes.of_all + slots as u64 * needs.state.of_all,
-            states: StateInfo { slots, bytes: needs.state.of_all as usize, interval: config.state_interval() },
+            states: StateInfo { slots, bytes: whole_state.slot_bytes(), interval: config.state_interval() },
             gpu_bytes,
             num_ranks: rank.ranks,
             process: rank.process(),
@@ -235,6 +242,7 @@ impl<B: Backend> PassRunner<B> {
             memory,
             passes,
             scaled,
+            state_runs,
             submitted: 0,
             collected: 0,
             pass_time: Duration::ZERO,
@@ -251,6 +259,11 @@ impl<B: Backend> PassRunner<B> {
     /// The KV cache of this rank.
     pub fn kv_layout(&self) -> &KvLayout {
         B::kv_layout(&self.memory.cache)
+    }
+
+    /// Which numbers of a recurrent state each rank has. `[ranks]`; empty without a state, and for a rank alone.
+    pub fn state_runs(&self) -> &[Vec<StateRun>] {
+        &self.state_runs
     }
 
     /// The recurrent states of this rank.

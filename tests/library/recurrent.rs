@@ -177,8 +177,37 @@ fn a_saved_prefix_goes_on_in_another_engine() {
     bytes[8] = 1;
     let message = other.restore_prefix(&bytes).unwrap_err().to_string();
     assert!(message.contains("this model keeps recurrent state, and the saved prefix has none"), "{message}");
-    let message = open(|o| o.tensor_parallel_size = 2).find_prefix(&prompt, 0).err().unwrap().to_string();
-    assert!(message.contains("set tensor_parallel_size to 1"), "{message}");
+}
+
+/// Whoever has a head writes it, and whoever needs it gets it: the bytes do not depend on how many ranks there are.
+#[test]
+fn a_state_that_several_ranks_save_is_that_of_one() {
+    let prompt: Vec<TokenId> = (0..50).map(|i| 3 + i * 7 % 80).collect();
+    let tiled = GgufFile::assemble("qwen3_5-f32", "saved-by-ranks");
+    let folders = MODELS.iter().map(|model| golden(model));
+    for path in folders.chain([tiled.path.clone()]) {
+        let open = |ranks| {
+            let mut options = options(|o| o.tensor_parallel_size = ranks);
+            options.model_path = path.clone();
+            Engine::open(&options, &mut |_| ControlFlow::Continue(())).unwrap()
+        };
+        let save = |engine: &mut Engine| {
+            let (answer, _) = ask(engine, &prompt, 10);
+            let prefix = engine.find_prefix(&prompt, 0).unwrap();
+            let mut bytes = vec![0; prefix.bytes()];
+            engine.save_prefix(&prefix, &mut bytes).unwrap();
+            (answer, bytes)
+        };
+        let (mut one, mut two) = (open(1), open(2));
+        let ((answer, of_one), (of_ranks, of_two)) = (save(&mut one), save(&mut two));
+        let what = path.display();
+        assert!((&answer, &of_one) == (&of_ranks, &of_two), "{what}");
+        for (ranks, bytes) in [(1, &of_two), (2, &of_one)] {
+            let mut other = open(ranks);
+            assert_eq!(other.restore_prefix(bytes).unwrap(), 48, "{what}, {ranks} ranks");
+            assert_eq!(ask(&mut other, &prompt, 10), (answer.clone(), 48), "{what}, {ranks} ranks");
+        }
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! It keeps no keys and values: what it knows of earlier tokens is its region of the recurrent state, first the inputs of the convolution, then the
 //! matrices of the rule.
 
-use super::distinct;
+use super::{StateShare, distinct};
 use crate::linear::{Inputs, Linear, Projection};
 use crate::names::DeltaInputNames;
 use crate::shard::{Back, HeadShares, Sharding, columns_of};
@@ -63,6 +63,20 @@ pub fn own_heads(heads: DeltaHeads, sharding: &Sharding) -> DeltaHeads {
 pub fn state_numbers(spec: &Spec, sharding: &Sharding) -> usize {
     let own = own_heads(spec.heads, sharding);
     spec.conv().state_numbers(own.width()) + own.state_numbers()
+}
+
+/// Which numbers of the state of a layer a rank has.
+pub(super) fn state_share(spec: &Spec, sharding: &Sharding) -> StateShare {
+    let heads = &spec.heads;
+    let shares = sharding.heads(heads.values, heads.keys);
+    let OwnRows { queries, keys, values, .. } = OwnRows::separate(heads, &shares);
+    let runs = value_runs(heads, &shares.own_heads(), &shares.own_kv_heads());
+    StateShare {
+        conv: [spec.conv().taps - 1, heads.width()],
+        own_columns: [queries, keys, values].concat(),
+        rest: heads.state_numbers(),
+        own_rest: runs.iter().map(|run| columns_of(run, heads.key_dim * heads.value_dim)).collect(),
+    }
 }
 
 impl<B: Backend> DeltaScratch<B> {

@@ -42,6 +42,52 @@ pub fn state_numbers(spec: &spec::Recurrent, sharding: &Sharding, hidden: usize)
     }
 }
 
+/// Consecutive numbers of a recurrent state that a rank has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StateRun {
+    /// Where they begin in the state of the whole model.
+    pub all: usize,
+    /// Where they begin in the state of the rank.
+    pub own: usize,
+    /// How many there are.
+    pub len: usize,
+}
+
+/// Which numbers of a layer's state a rank has: first inputs of the convolution, then what the recurrence keeps.
+struct StateShare {
+    /// Rows of these inputs, and columns of a row.
+    conv: [usize; 2],
+    /// The columns of the rank, one range after another.
+    own_columns: Vec<Range<usize>>,
+    /// Numbers of the recurrence, and those of the rank.
+    rest: usize,
+    own_rest: Vec<Range<usize>>,
+}
+
+/// Appends the numbers of a layer's state that a rank has, where the stream is `hidden` wide. `[all, own]`: where the layer's region begins, and afterwards ends.
+pub fn state_runs(
+    spec: &spec::Recurrent,
+    sharding: &Sharding,
+    hidden: usize,
+    [all, own]: &mut [usize; 2],
+    runs: &mut Vec<StateRun>,
+) {
+    let StateShare { conv: [rows, columns], own_columns, rest, own_rest } = match spec {
+        spec::Recurrent::GatedDelta(delta) => gated_delta::state_share(delta, sharding),
+        spec::Recurrent::ShortConv(conv) => short_conv::state_share(conv, sharding, hidden),
+        spec::Recurrent::StateSpace(scan) => state_space::state_share(scan, sharding),
+    };
+    let mut append = |from: usize, ranges: &[Range<usize>]| {
+        for range in ranges {
+            runs.push(StateRun { all: from + range.start, own: *own, len: range.len() });
+            *own += range.len();
+        }
+    };
+    (0..rows).for_each(|row| append(*all + row * columns, &own_columns));
+    append(*all + rows * columns, &own_rest);
+    *all += rows * columns + rest;
+}
+
 /// Each of some sizes once, in the order in which layers first have them.
 fn distinct<T: PartialEq>(sizes: impl Iterator<Item = T>) -> Vec<T> {
     let mut distinct = Vec::new();

@@ -1,6 +1,6 @@
 //! The gated short convolution of a layer: `out(c * conv(b * x))`, where `b`, `c` and `x` are projections of the stream.
 
-use super::gathered;
+use super::{StateShare, gathered};
 use crate::linear::{Inputs, Linear, Projection};
 use crate::shard::{Back, Sharding};
 use crate::spec::{DecoderSpec, GatedShortConv as Spec, Recurrent};
@@ -39,6 +39,12 @@ struct Scratch<B: Backend> {
 /// Numbers of the recurrent state that a layer keeps on a rank.
 pub fn state_numbers(spec: &Spec, sharding: &Sharding, hidden: usize) -> usize {
     spec.conv().state_numbers(sharding.own_width(hidden).len())
+}
+
+/// Which numbers of the state of a layer a rank has.
+pub(super) fn state_share(spec: &Spec, sharding: &Sharding, hidden: usize) -> StateShare {
+    let own_columns = vec![sharding.own_width(hidden)];
+    StateShare { conv: [spec.conv().taps - 1, hidden], own_columns, rest: 0, own_rest: Vec::new() }
 }
 
 impl<B: Backend> ConvScratch<B> {

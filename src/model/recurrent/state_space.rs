@@ -1,7 +1,7 @@
 //! Mamba-2 in a layer: a projection, a short convolution over `x`, `B` and `C`, the selective scan, a gate and perhaps a norm of each group, and
 //! the way out.
 
-use super::{distinct, gathered};
+use super::{StateShare, distinct, gathered};
 use crate::linear::{Inputs, Linear, Projection};
 use crate::shard::{Back, Sharding, columns_of};
 use crate::spec::{DecoderSpec, GroupNorm, Recurrent, ScanScales, StateSpace as Spec};
@@ -68,6 +68,21 @@ fn own_heads(heads: ScanHeads, sharding: &Sharding) -> ScanHeads {
 pub fn state_numbers(spec: &Spec, sharding: &Sharding) -> usize {
     let own = own_heads(spec.heads, sharding);
     spec.conv().state_numbers(own.width()) + own.state_numbers()
+}
+
+/// Which numbers of the state of a layer a rank has.
+pub(super) fn state_share(spec: &Spec, sharding: &Sharding) -> StateShare {
+    let heads = &spec.heads;
+    let shares = sharding.heads(heads.heads, heads.groups);
+    let (own, groups) = (shares.own_heads(), columns_of(&shares.own_kv_heads(), heads.state_dim));
+    let behind = |by: usize| groups.start + by..groups.end + by;
+    let (b, c) = (heads.head_width(), heads.head_width() + heads.groups * heads.state_dim);
+    StateShare {
+        conv: [spec.conv().taps - 1, heads.width()],
+        own_columns: vec![columns_of(&own, heads.head_dim), behind(b), behind(c)],
+        rest: heads.state_numbers(),
+        own_rest: vec![columns_of(&own, heads.state_dim * heads.head_dim)],
+    }
 }
 
 impl<B: Backend> ScanScratch<B> {
