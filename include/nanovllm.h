@@ -335,6 +335,24 @@ typedef enum nvllm_coding {
   NVLLM_CODING_Q3_K = 19,
   // A block type of GGUF.
   NVLLM_CODING_MXFP4 = 20,
+  // A block type of GGUF.
+  NVLLM_CODING_IQ2_XXS = 21,
+  // A block type of GGUF.
+  NVLLM_CODING_IQ2_XS = 22,
+  // A block type of GGUF.
+  NVLLM_CODING_IQ2_S = 23,
+  // A block type of GGUF.
+  NVLLM_CODING_IQ3_XXS = 24,
+  // A block type of GGUF.
+  NVLLM_CODING_IQ3_S = 25,
+  // A block type of GGUF.
+  NVLLM_CODING_IQ1_S = 26,
+  // A block type of GGUF.
+  NVLLM_CODING_IQ1_M = 27,
+  // A block type of GGUF.
+  NVLLM_CODING_TQ1_0 = 28,
+  // A block type of GGUF.
+  NVLLM_CODING_TQ2_0 = 29,
 } nvllm_coding;
 
 // An engine. Created by nvllm_engine_new, destroyed by nvllm_engine_free.

@@ -64,27 +64,36 @@ type Coding int
 
 // The codings.
 const (
-	CodingNone  Coding = C.NVLLM_CODING_NONE // the model has no such part
-	CodingF32   Coding = C.NVLLM_CODING_F32
-	CodingF16   Coding = C.NVLLM_CODING_F16
-	CodingBF16  Coding = C.NVLLM_CODING_BF16
-	CodingInt8  Coding = C.NVLLM_CODING_INT8 // integers of 8 bits with scales
-	CodingInt4  Coding = C.NVLLM_CODING_INT4 // integers of 4 bits with scales
-	CodingFP8   Coding = C.NVLLM_CODING_FP8  // E4M3 with scales
-	CodingFP4   Coding = C.NVLLM_CODING_FP4  // E2M1 with scales
-	CodingQ8_0  Coding = C.NVLLM_CODING_Q8_0 // this and the following are the block types of GGUF
-	CodingQ4_0  Coding = C.NVLLM_CODING_Q4_0
-	CodingQ4_1  Coding = C.NVLLM_CODING_Q4_1
-	CodingQ5_0  Coding = C.NVLLM_CODING_Q5_0
-	CodingQ5_1  Coding = C.NVLLM_CODING_Q5_1
-	CodingQ4K   Coding = C.NVLLM_CODING_Q4_K
-	CodingQ5K   Coding = C.NVLLM_CODING_Q5_K
-	CodingQ6K   Coding = C.NVLLM_CODING_Q6_K
-	CodingIQ4NL Coding = C.NVLLM_CODING_IQ4_NL
-	CodingIQ4XS Coding = C.NVLLM_CODING_IQ4_XS
-	CodingQ2K   Coding = C.NVLLM_CODING_Q2_K
-	CodingQ3K   Coding = C.NVLLM_CODING_Q3_K
-	CodingMXFP4 Coding = C.NVLLM_CODING_MXFP4
+	CodingNone   Coding = C.NVLLM_CODING_NONE // the model has no such part
+	CodingF32    Coding = C.NVLLM_CODING_F32
+	CodingF16    Coding = C.NVLLM_CODING_F16
+	CodingBF16   Coding = C.NVLLM_CODING_BF16
+	CodingInt8   Coding = C.NVLLM_CODING_INT8 // integers of 8 bits with scales
+	CodingInt4   Coding = C.NVLLM_CODING_INT4 // integers of 4 bits with scales
+	CodingFP8    Coding = C.NVLLM_CODING_FP8  // E4M3 with scales
+	CodingFP4    Coding = C.NVLLM_CODING_FP4  // E2M1 with scales
+	CodingQ8_0   Coding = C.NVLLM_CODING_Q8_0 // this and the following are the block types of GGUF
+	CodingQ4_0   Coding = C.NVLLM_CODING_Q4_0
+	CodingQ4_1   Coding = C.NVLLM_CODING_Q4_1
+	CodingQ5_0   Coding = C.NVLLM_CODING_Q5_0
+	CodingQ5_1   Coding = C.NVLLM_CODING_Q5_1
+	CodingQ4K    Coding = C.NVLLM_CODING_Q4_K
+	CodingQ5K    Coding = C.NVLLM_CODING_Q5_K
+	CodingQ6K    Coding = C.NVLLM_CODING_Q6_K
+	CodingIQ4NL  Coding = C.NVLLM_CODING_IQ4_NL
+	CodingIQ4XS  Coding = C.NVLLM_CODING_IQ4_XS
+	CodingQ2K    Coding = C.NVLLM_CODING_Q2_K
+	CodingQ3K    Coding = C.NVLLM_CODING_Q3_K
+	CodingMXFP4  Coding = C.NVLLM_CODING_MXFP4
+	CodingIQ2XXS Coding = C.NVLLM_CODING_IQ2_XXS
+	CodingIQ2XS  Coding = C.NVLLM_CODING_IQ2_XS
+	CodingIQ2S   Coding = C.NVLLM_CODING_IQ2_S
+	CodingIQ3XXS Coding = C.NVLLM_CODING_IQ3_XXS
+	CodingIQ3S   Coding = C.NVLLM_CODING_IQ3_S
+	CodingIQ1S   Coding = C.NVLLM_CODING_IQ1_S
+	CodingIQ1M   Coding = C.NVLLM_CODING_IQ1_M
+	CodingTQ1_0  Coding = C.NVLLM_CODING_TQ1_0
+	CodingTQ2_0  Coding = C.NVLLM_CODING_TQ2_0
 )
 
 // A WeightPart is how a part of a model is held.

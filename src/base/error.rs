@@ -505,7 +505,7 @@ impl fmt::Display for Error {
             Error::TensorDtype { name, found } => {
                 write!(
                     f,
-                    "tensor {name} has type {found}, but only BF16, F16 and F32 are supported, and Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K, Q2_K, Q3_K, IQ4_NL, IQ4_XS and MXFP4 in GGUF files"
+                    "tensor {name} has type {found}, but only BF16, F16 and F32 are supported, and Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K, Q2_K, Q3_K, IQ1_S to IQ4_XS, TQ1_0, TQ2_0 and MXFP4 in GGUF files"
                 )
             }
             Error::CodedTensor { name, found, wanted } => {

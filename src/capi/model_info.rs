@@ -79,6 +79,15 @@ fn coding(coding: Option<Coding>) -> i32 {
             Block::Q2K => NVLLM_CODING_Q2_K,
             Block::Q3K => NVLLM_CODING_Q3_K,
             Block::Mxfp4 => NVLLM_CODING_MXFP4,
+            Block::Iq2Xxs => NVLLM_CODING_IQ2_XXS,
+            Block::Iq2Xs => NVLLM_CODING_IQ2_XS,
+            Block::Iq2S => NVLLM_CODING_IQ2_S,
+            Block::Iq3Xxs => NVLLM_CODING_IQ3_XXS,
+            Block::Iq3S => NVLLM_CODING_IQ3_S,
+            Block::Iq1S => NVLLM_CODING_IQ1_S,
+            Block::Iq1M => NVLLM_CODING_IQ1_M,
+            Block::Tq1_0 => NVLLM_CODING_TQ1_0,
+            Block::Tq2_0 => NVLLM_CODING_TQ2_0,
         },
     };
     coding as i32

@@ -222,9 +222,10 @@ pub fn device_name(device: i32) -> &'static str {
 
 /// The name of an nvllm_coding.
 fn coding_name(coding: i32) -> &'static str {
-    const NAMES: [&str; 21] = [
+    const NAMES: [&str; 30] = [
         "none", "f32", "f16", "bf16", "int8", "int4", "fp8", "fp4", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K",
-        "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS", "Q2_K", "Q3_K", "MXFP4",
+        "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS", "Q2_K", "Q3_K", "MXFP4", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S",
+        "IQ1_S", "IQ1_M", "TQ1_0", "TQ2_0",
     ];
     usize::try_from(coding).ok().and_then(|coding| NAMES.get(coding)).unwrap_or(&"a newer coding")
 }
@@ -253,6 +254,7 @@ mod tests {
             (coding::NVLLM_CODING_Q8_0, "Q8_0"),
             (coding::NVLLM_CODING_IQ4_XS, "IQ4_XS"),
             (coding::NVLLM_CODING_MXFP4, "MXFP4"),
+            (coding::NVLLM_CODING_TQ2_0, "TQ2_0"),
         ];
         for (coding, name) in some {
             assert_eq!(coding_name(coding as i32), name);

@@ -10,6 +10,6 @@ mod dtype;
 pub mod source;
 
 pub use coding::{
-    Block, Codes, Coding, E2M1, IQ4, Scaled, ScaledRow, Scales, from_e4m3, from_e8m0, q3_scale, scale_and_min,
+    Block, Codes, Coding, E2M1, IQ4, Lattice, Scaled, ScaledRow, Scales, from_e4m3, from_e8m0, q3_scale, scale_and_min,
 };
 pub use dtype::DType;

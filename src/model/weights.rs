@@ -430,6 +430,12 @@ impl Weights {
             let what = "scales of activations or of a KV cache are not read: activations are";
             log::log(Level::Info, format_args!("{path}: {aside} {what} computed in {dtype:?}"));
         }
+        let behind = self.tensors.names().filter(|name| self.is_behind_the_layers(name)).count();
+        if behind > 0 {
+            let path = self.path.display();
+            let what = "tensors of layers that predict further tokens are not used";
+            log::log(Level::Info, format_args!("{path}: {behind} {what}"));
+        }
         let is_unread = |name: &&str| !self.taken.contains(*name) && !self.is_harmless(name);
         let unread: Vec<&str> = self.tensors.names().filter(is_unread).collect();
         let mut of_decoder = unread.iter().filter(|name| self.is_of_decoder(name));

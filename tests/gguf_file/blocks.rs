@@ -26,6 +26,15 @@ fn id_of(block: Block) -> u32 {
         Block::Q2K => 10,
         Block::Q3K => 11,
         Block::Mxfp4 => 39,
+        Block::Iq2Xxs => 16,
+        Block::Iq2Xs => 17,
+        Block::Iq2S => 22,
+        Block::Iq3Xxs => 18,
+        Block::Iq3S => 21,
+        Block::Iq1S => 19,
+        Block::Iq1M => 29,
+        Block::Tq1_0 => 34,
+        Block::Tq2_0 => 35,
     }
 }
 
@@ -43,7 +52,11 @@ fn blocks(seed: u64, block: Block, numbers: usize) -> Vec<u8> {
         Block::Iq4Xs => (&[0], 0.0001),
         Block::Q2K => (&[80, 82], 0.005),
         Block::Q3K => (&[108], 0.001),
-        Block::Mxfp4 => (&[], 0.0),
+        Block::Mxfp4 | Block::Iq1M => (&[], 0.0),
+        Block::Tq1_0 => (&[52], 0.05),
+        Block::Tq2_0 => (&[64], 0.05),
+        Block::Iq2Xxs | Block::Iq2Xs | Block::Iq2S | Block::Iq3Xxs | Block::Iq3S => (&[0], 0.0005),
+        Block::Iq1S => (&[0], 0.01),
         Block::Q8_0 | Block::Iq4Nl => (&[0], 0.002),
         _ => (&[0], 0.02),
     };
@@ -52,6 +65,12 @@ fn blocks(seed: u64, block: Block, numbers: usize) -> Vec<u8> {
         for &at in halves {
             let half = half::f16::from_f32(least * (1.0 + (next() % 8) as f32 / 8.0));
             one[at..at + 2].copy_from_slice(&half.to_le_bytes());
+        }
+        if block == Block::Iq1M {
+            // The f16 number in the upper bits of four scales: about 0.01.
+            for (at, four) in [(49, 0), (51, 0), (53, 0x1), (55, 0x2)] {
+                one[at] = one[at] & 0x0f | four << 4;
+            }
         }
         if block == Block::Mxfp4 {
             one[0] = 122 + one[0] % 2;

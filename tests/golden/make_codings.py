@@ -18,6 +18,7 @@ HALVES = {
     "Q8_0": [0], "Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2],
     "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208], "IQ4_NL": [0], "IQ4_XS": [0],
     "Q2_K": [80, 82], "Q3_K": [108], "MXFP4": [],
+    "IQ2_XXS": [0], "IQ2_XS": [0], "IQ2_S": [0], "IQ3_XXS": [0], "IQ3_S": [0], "IQ1_S": [0], "IQ1_M": [], "TQ1_0": [52], "TQ2_0": [64],
 }  # fmt: skip
 BLOCKS = {32: 24, 256: 6}
 
@@ -32,6 +33,11 @@ def main():
         for place in places:
             halves = (random.standard_normal(len(blocks)) * 0.02).astype(np.float16)
             blocks[:, place : place + 2] = halves.view(np.uint8).reshape(-1, 2)
+        if name == "IQ1_M":
+            # The f16 number is in the upper bits of four scales.
+            halves = (random.standard_normal(len(blocks)) * 0.02).astype(np.float16).view(np.uint16)
+            for i in range(4):
+                blocks[:, 49 + 2 * i] = blocks[:, 49 + 2 * i] & 15 | (halves >> (4 * i) & 15).astype(np.uint8) << 4
         if name == "MXFP4":
             blocks[:, 0] = 110 + blocks[:, 0] % 16
         tensors[f"{name}.bytes"] = torch.from_numpy(blocks.reshape(-1))

@@ -44,6 +44,11 @@ SHAPE = dict(
 WIDE = dict(SHAPE, hidden_size=128, intermediate_size=192)
 RECURRENT = dict(WIDE, layer_types=[golden.L, golden.F])
 MIXTURE = dict(WIDE, num_experts=3, num_experts_per_tok=3, moe_intermediate_size=64, norm_topk_prob=True)
+LATENT = dict(
+    {k: v for k, v in WIDE.items() if k != "head_dim"}, num_key_value_heads=4, q_lora_rank=64, kv_lora_rank=96, qk_nope_head_dim=48,
+    qk_rope_head_dim=16, v_head_dim=32, n_routed_experts=3, num_experts_per_tok=3, n_shared_experts=1, moe_intermediate_size=64, n_group=1,
+    topk_group=1, first_k_dense_replace=1, routed_scaling_factor=1.5, num_nextn_predict_layers=0,
+)
 GPT_OSS = dict(
     golden.SMALL, hidden_size=64, num_hidden_layers=2, num_attention_heads=2, head_dim=64, intermediate_size=32, num_local_experts=3,
     num_experts_per_tok=3, sliding_window=16, rope_parameters=dict(golden.YARN, truncate=False),
@@ -407,10 +412,18 @@ CASES = {
         compressed_tensors(NVFP4, [(["Linear"], LINEAR, dict(num_bits=4, type="float", strategy="tensor_group", group_size=16))]), False,
     ),
     "modelopt-nvfp4-qwen3_moe": ("qwen3_moe", "bfloat16", MIXTURE, modelopt(), False),
+    # Experts and latent attention as DeepSeek publishes them: projections to latents whose rows no block divides.
+    "fp8-block-bf16-deepseek_v3": ("deepseek_v3", "bfloat16", LATENT, fp8([128, 128], torch.float32), False),
+    "ct-int4-bf16-qwen3_moe": (
+        "qwen3_moe", "bfloat16", MIXTURE,
+        compressed_tensors(
+            "pack-quantized", [(["Linear"], LINEAR, dict(num_bits=4, strategy="group", group_size=32))], ignore=["lm_head", "re:.*mlp.gate$"],
+        ), False,
+    ),
 }  # fmt: skip
 
 
-CODED = tuple(f"{part}.weight" for part in ["_proj", "in_proj_qkv", "in_proj_z", ".w1", ".w2", ".w3"])
+CODED = tuple(f"{part}.weight" for part in ["_proj", "_proj_with_mqa", "in_proj_qkv", "in_proj_z", ".w1", ".w2", ".w3"])
 
 
 def make(name, seed, case):

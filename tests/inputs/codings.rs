@@ -44,6 +44,17 @@ pub fn matrix(random: &mut Random, coding: Coding, [rows, cols]: [usize; 2]) -> 
                     Block::Iq4Xs => (&[0], 0.00004),
                     Block::Q2K => (&[80, 82], 0.002),
                     Block::Q3K => (&[108], 0.0006),
+                    Block::Iq2Xxs | Block::Iq2Xs | Block::Iq2S => (&[0], 0.0004),
+                    Block::Iq3Xxs | Block::Iq3S => (&[0], 0.0003),
+                    Block::Iq1S => (&[0], 0.005),
+                    Block::Iq1M => {
+                        // The f16 number in the upper bits of four scales: about 0.01.
+                        for (at, four) in [(49, 0), (51, 0), (53, 0x1), (55, 0x2)] {
+                            bytes[at] = bytes[at] & 0x0f | four << 4;
+                        }
+                        (&[], 0.0)
+                    }
+                    Block::Tq1_0 | Block::Tq2_0 => (if block == Block::Tq1_0 { &[52] } else { &[64] }, 0.05),
                     Block::Mxfp4 => {
                         bytes[0] = 120 + bytes[0] % 4;
                         (&[], 0.0)

@@ -52,10 +52,18 @@ pub fn random_matrix(random: &mut Random, coding: Coding, rows: usize, cols: usi
                 Block::Q6K => &[208],
                 Block::Q2K => &[80, 82],
                 Block::Q3K => &[108],
-                Block::Mxfp4 => &[],
+                Block::Mxfp4 | Block::Iq1M => &[],
+                Block::Tq1_0 => &[52],
+                Block::Tq2_0 => &[64],
                 _ => &[0],
             };
             for bytes in codes.chunks_exact_mut(block.bytes()) {
+                if block == Block::Iq1M {
+                    // The f16 number in the upper bits of four scales: about 0.01.
+                    for (at, four) in [(49, 0), (51, 0), (53, 0x1), (55, 0x2)] {
+                        bytes[at] = bytes[at] & 0x0f | four << 4;
+                    }
+                }
                 if block == Block::Mxfp4 {
                     bytes[0] = 118 + bytes[0] % 4;
                 }

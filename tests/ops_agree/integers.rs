@@ -17,7 +17,7 @@ pub fn takes(isa: Isa, coding: Coding) -> bool {
 
 fn has_integers(coding: Coding) -> bool {
     match coding {
-        Coding::Block(block) => !matches!(block, Block::Q2K | Block::Mxfp4),
+        Coding::Block(block) => !matches!(block, Block::Q2K | Block::Mxfp4) && !block.is_lattice(),
         Coding::Scaled(Scaled { group: 96, .. }) => false,
         Coding::Scaled(Scaled { codes, zeros, .. }) => {
             matches!(codes, Codes::U4 | Codes::U8) || codes == Codes::I8 && !zeros
@@ -139,6 +139,15 @@ fn of_block(block: Block, bytes: &[u8], j: usize) -> Weights {
             Weights { codes: std::array::from_fn(code), scales: [scale(0), scale(1)], min: 0.0 }
         }
         Block::Q2K | Block::Mxfp4 => unreachable!("they are decoded"),
+        Block::Iq2Xxs
+        | Block::Iq2Xs
+        | Block::Iq2S
+        | Block::Iq3Xxs
+        | Block::Iq3S
+        | Block::Iq1S
+        | Block::Iq1M
+        | Block::Tq1_0
+        | Block::Tq2_0 => unreachable!("they are decoded"),
         Block::Iq4Xs => {
             let low = bytes[4 + j / 2] >> (j % 2 * 4) & 15;
             let high = (u16::from_le_bytes([bytes[2], bytes[3]]) >> (2 * j) & 3) as u8;

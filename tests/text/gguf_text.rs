@@ -222,6 +222,21 @@ fn tokens_are_those_of_the_folder() {
     }
 }
 
+/// Their tokens were compared with llama.cpp's, of 47 texts each, when the expressions were written here.
+#[test]
+fn the_expressions_of_deepseek_split_texts_that_come_back() {
+    for pre in ["deepseek-llm", "deepseek-coder", "deepseek-v3"] {
+        let scratch = Scratch::new(pre);
+        let found = open(&scratch.source(&file_of("byte_level", "gpt2", pre)));
+        for text in texts() {
+            for encoding in encodings() {
+                let tokens = found.encode(&text, encoding).unwrap();
+                assert_eq!(found.decode(&tokens, SpecialTokens::Keep).unwrap(), text, "{pre}, {encoding:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn a_tokenizer_of_scores_joins_the_best_pair_first() {
     const KIND: &str = "sentencepiece";

@@ -178,6 +178,24 @@ namespace Nanovllm
         Q3_K = 19,
         /// <summary>A block type of GGUF.</summary>
         Mxfp4 = 20,
+        /// <summary>A block type of GGUF.</summary>
+        IQ2_XXS = 21,
+        /// <summary>A block type of GGUF.</summary>
+        IQ2_XS = 22,
+        /// <summary>A block type of GGUF.</summary>
+        IQ2_S = 23,
+        /// <summary>A block type of GGUF.</summary>
+        IQ3_XXS = 24,
+        /// <summary>A block type of GGUF.</summary>
+        IQ3_S = 25,
+        /// <summary>A block type of GGUF.</summary>
+        IQ1_S = 26,
+        /// <summary>A block type of GGUF.</summary>
+        IQ1_M = 27,
+        /// <summary>A block type of GGUF.</summary>
+        TQ1_0 = 28,
+        /// <summary>A block type of GGUF.</summary>
+        TQ2_0 = 29,
     }
 
     /// <summary>Where the bytes of a file are.</summary>

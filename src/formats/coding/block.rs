@@ -4,6 +4,7 @@
 //! f32 before the last rounding, so that it does not matter whether a kernel fuses them.
 
 use super::float::from_f16;
+use super::lattice::Lattice;
 use super::scaled::{E2M1, from_e8m0};
 
 /// How a block of numbers is written. The names are those of ggml.
@@ -40,6 +41,29 @@ pub enum Block {
     Q3K,
     /// 32 numbers `d t[q]` with the table [`E2M1`]: an E8M0 byte `d`, codes as [`Block::Q4_0`].
     Mxfp4,
+    /// 256 numbers `d (s + 1/2) / 4 * v`, with a scale `s` of four bits for each 32 of them: f16 `d`, then 8 bytes for each 32: four indices of vectors `v` of
+    /// eight numbers 8, 25 and 43, and 32 bits of which the upper four are `s` and each seven others are the [signs](Lattice) of a vector.
+    Iq2Xxs,
+    /// As [`Block::Iq2Xxs`], with a scale for each 16: f16 `d`, 16 bits for each vector, an index of nine and signs of seven, 8 bytes of scales.
+    Iq2Xs,
+    /// As [`Block::Iq2Xs`]: f16 `d`, 32 bytes with the lower bits of the indices, 32 bytes of signs, 8 bytes with the upper two bits of the indices, 8 bytes of
+    /// scales.
+    Iq2S,
+    /// 256 numbers `d (s + 1/2) / 2 * v` as [`Block::Iq2Xxs`]: f16 `d`, 64 indices of vectors `v` of four numbers from 4 to 62, and 32 bits for each 32 numbers.
+    Iq3Xxs,
+    /// 256 numbers `d (2 s + 1) v`, with a scale `s` of four bits for each 32 of them: f16 `d`, 64 bytes with the lower bits of the indices of vectors `v` of four odd
+    /// numbers up to 15, 8 bytes with their ninth bits, 32 bytes of signs, 4 bytes of scales.
+    Iq3S,
+    /// 256 numbers `d (2 s + 1) (v + e)`, with a scale `s` of three bits and an `e` of 1/8 or -1/8 for each 32 of them: f16 `d`, 32 bytes with the lower bits of the
+    /// indices of vectors `v` of eight numbers -1, 0 and 1, and 16 bits for each 32 numbers: four times three upper bits, `s`, and whether `e` is negative.
+    Iq1S,
+    /// As [`Block::Iq1S`], with a scale for each 16 and an `e` for each 8: 32 bytes with the lower bits of the indices, 16 bytes with three upper bits and the sign of
+    /// `e` of each, four times 16 bits of which the upper four are those of f16 `d` and the others four scales.
+    Iq1M,
+    /// 256 numbers `d (q - 1)` with `q` from 0 to 2: 48 bytes of five digits to the base 3, 4 bytes of four digits, f16 `d`.
+    Tq1_0,
+    /// 256 numbers `d (q - 1)`: 64 bytes of codes as [`Block::Q2K`], f16 `d`.
+    Tq2_0,
 }
 
 /// What the codes of [`Block::Iq4Nl`] and [`Block::Iq4Xs`] stand for.
@@ -47,7 +71,7 @@ pub const IQ4: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 
 
 impl Block {
     /// All of them.
-    pub const ALL: [Block; 13] = [
+    pub const ALL: [Block; 22] = [
         Block::Q8_0,
         Block::Q4_0,
         Block::Q4_1,
@@ -61,6 +85,15 @@ impl Block {
         Block::Q2K,
         Block::Q3K,
         Block::Mxfp4,
+        Block::Iq2Xxs,
+        Block::Iq2Xs,
+        Block::Iq2S,
+        Block::Iq3Xxs,
+        Block::Iq3S,
+        Block::Iq1S,
+        Block::Iq1M,
+        Block::Tq1_0,
+        Block::Tq2_0,
     ];
 
     /// Numbers in a block.
@@ -68,6 +101,15 @@ impl Block {
         match self {
             Block::Q8_0 | Block::Q4_0 | Block::Q4_1 | Block::Q5_0 | Block::Q5_1 | Block::Iq4Nl | Block::Mxfp4 => 32,
             Block::Q2K | Block::Q3K | Block::Q4K | Block::Q5K | Block::Q6K | Block::Iq4Xs => 256,
+            Block::Iq2Xxs
+            | Block::Iq2Xs
+            | Block::Iq2S
+            | Block::Iq3Xxs
+            | Block::Iq3S
+            | Block::Iq1S
+            | Block::Iq1M
+            | Block::Tq1_0
+            | Block::Tq2_0 => 256,
         }
     }
 
@@ -86,6 +128,15 @@ impl Block {
             Block::Q2K => 84,
             Block::Q3K => 110,
             Block::Mxfp4 => 17,
+            Block::Iq2Xxs => 66,
+            Block::Iq2Xs => 74,
+            Block::Iq2S => 82,
+            Block::Iq3Xxs => 98,
+            Block::Iq3S => 110,
+            Block::Iq1S => 50,
+            Block::Iq1M => 56,
+            Block::Tq1_0 => 54,
+            Block::Tq2_0 => 66,
         }
     }
 
@@ -105,7 +156,32 @@ impl Block {
             Block::Q2K => "Q2_K",
             Block::Q3K => "Q3_K",
             Block::Mxfp4 => "MXFP4",
+            Block::Iq2Xxs => "IQ2_XXS",
+            Block::Iq2Xs => "IQ2_XS",
+            Block::Iq2S => "IQ2_S",
+            Block::Iq3Xxs => "IQ3_XXS",
+            Block::Iq3S => "IQ3_S",
+            Block::Iq1S => "IQ1_S",
+            Block::Iq1M => "IQ1_M",
+            Block::Tq1_0 => "TQ1_0",
+            Block::Tq2_0 => "TQ2_0",
         }
+    }
+
+    /// Whether it is made of vectors of a lattice, or of numbers of three values: see [`Lattice`].
+    pub const fn is_lattice(self) -> bool {
+        matches!(
+            self,
+            Block::Iq2Xxs
+                | Block::Iq2Xs
+                | Block::Iq2S
+                | Block::Iq3Xxs
+                | Block::Iq3S
+                | Block::Iq1S
+                | Block::Iq1M
+                | Block::Tq1_0
+                | Block::Tq2_0
+        )
     }
 
     /// Decodes whole blocks.
@@ -137,6 +213,7 @@ impl Block {
                     // Zero has no sign.
                     nibbles(&block[1..], numbers, |q| d * (E2M1[usize::from(q)] + 0.0));
                 }
+                _ => Lattice::of(self, block).expect("all other blocks").decode(numbers),
             }
         }
     }
@@ -158,7 +235,7 @@ pub fn q3_scale(packed: &[u8], k: usize) -> u8 {
     low | (packed[8 + k % 4] >> (k / 4 * 2) & 3) << 4
 }
 
-fn half(block: &[u8], at: usize) -> f32 {
+pub(super) fn half(block: &[u8], at: usize) -> f32 {
     from_f16([block[at], block[at + 1]])
 }
 

@@ -5,9 +5,12 @@
 
 mod block;
 mod float;
+mod grids;
+mod lattice;
 mod scaled;
 
 pub use block::{Block, IQ4, q3_scale, scale_and_min};
+pub use lattice::Lattice;
 pub use scaled::{Codes, E2M1, Scaled, ScaledRow, Scales, from_e4m3, from_e8m0};
 
 use super::DType;

@@ -191,6 +191,24 @@ class Coding(Name):
     Q3_K = "q3_k", 19
     #: A block type of GGUF.
     MXFP4 = "mxfp4", 20
+    #: A block type of GGUF.
+    IQ2_XXS = "iq2_xxs", 21
+    #: A block type of GGUF.
+    IQ2_XS = "iq2_xs", 22
+    #: A block type of GGUF.
+    IQ2_S = "iq2_s", 23
+    #: A block type of GGUF.
+    IQ3_XXS = "iq3_xxs", 24
+    #: A block type of GGUF.
+    IQ3_S = "iq3_s", 25
+    #: A block type of GGUF.
+    IQ1_S = "iq1_s", 26
+    #: A block type of GGUF.
+    IQ1_M = "iq1_m", 27
+    #: A block type of GGUF.
+    TQ1_0 = "tq1_0", 28
+    #: A block type of GGUF.
+    TQ2_0 = "tq2_0", 29
 
 
 class FileKind(IntEnum):

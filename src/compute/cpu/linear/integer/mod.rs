@@ -55,6 +55,8 @@ pub fn takes(isa: Isa, coding: Coding) -> bool {
         Coding::Block(Block::Q2K) => false,
         // What rewrites its panels was compiled to a fault on x86-64: docs/decisions/0101.
         Coding::Block(Block::Mxfp4) => false,
+        // Their indices have no kernel that reads a table.
+        Coding::Block(block) if block.is_lattice() => false,
         Coding::Block(_) => true,
         Coding::Scaled(Scaled { codes: Codes::U4 | Codes::U8, .. }) => true,
         // A signed code less an unsigned zero may have nine bits and a sign, which no bf16 number has.
@@ -83,6 +85,7 @@ macro_rules! by_coding {
                 Block::Iq4Xs => $function::<$($unit,)? codings::Iq4Xs>,
                 Block::Q3K => $function::<$($unit,)? codings::Q3K>,
                 Block::Q2K | Block::Mxfp4 => unreachable!("`takes` leaves them to decoders"),
+                _ => unreachable!("`takes` leaves lattices to decoders"),
             },
             Coding::Scaled(Scaled { codes, .. }) => match codes {
                 Codes::U4 => $function::<$($unit,)? codings::Pairs>,

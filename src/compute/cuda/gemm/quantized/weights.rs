@@ -7,7 +7,9 @@
 use crate::HostMatrix;
 use crate::cuda::driver::Address;
 use crate::cuda::params::params;
-use formats::{Block, Codes, Coding, E2M1, IQ4, Scaled, ScaledRow, Scales, from_e8m0, q3_scale, scale_and_min};
+use formats::{
+    Block, Codes, Coding, E2M1, IQ4, Lattice, Scaled, ScaledRow, Scales, from_e8m0, q3_scale, scale_and_min,
+};
 use half::f16;
 
 params! {
@@ -100,6 +102,12 @@ impl Form {
             Some(match block {
                 // No header has two minima for 32 numbers.
                 Block::Q2K => return None,
+                // Each 16 numbers have a factor.
+                Block::Iq2Xs | Block::Iq2S | Block::Iq1M => return None,
+                Block::Iq2Xxs | Block::Iq3Xxs | Block::Iq3S | Block::Iq1S | Block::Tq1_0 | Block::Tq2_0 => {
+                    let table = Lattice::table(block)?.map(|integer| (i16::from(integer) + 128) as u8);
+                    Form { table, ..form(Kind::TableBits, Header::Floats, 8, 128.0) }
+                }
                 // Codes are 28 more, which makes their zero that of `Q6K`.
                 Block::Q3K => form(Kind::SixBits, Header::Sixteenths, 8, 0.0),
                 Block::Q8_0 => form(Kind::EightBits, Header::Halves, 4, 128.0),
@@ -219,7 +227,7 @@ impl Form {
         for column in 0..COLUMNS.min(rows - first) {
             let row = matrix.row(first + column);
             writer.read(matrix.coding(), row, cols);
-            is_exact &= self.write_headers(matrix.coding(), row, cols, column, octet);
+            is_exact &= self.write_headers(matrix.coding(), row, &writer.factors, [cols, column], octet);
             is_exact &= self.kind != Kind::Float8 || writer.codes[..cols].iter().all(|code| code & 0x7f != 0x7f);
             self.write_codes(&writer.codes, column, octet);
         }
@@ -263,7 +271,14 @@ impl Form {
         }
     }
 
-    fn write_headers(&self, coding: Coding, row: ScaledRow, cols: usize, column: usize, octet: &mut [u8]) -> bool {
+    fn write_headers(
+        &self,
+        coding: Coding,
+        row: ScaledRow,
+        factors: &[f32],
+        [cols, column]: [usize; 2],
+        octet: &mut [u8],
+    ) -> bool {
         let mut is_finite = true;
         for (index, unit) in octet.chunks_exact_mut(self.unit_bytes()).enumerate() {
             let header = &mut unit[self.kind.code_bytes() + column * self.header_bytes..][..self.header_bytes];
@@ -313,6 +328,12 @@ impl Form {
                                 put(4 + in_unit * 2, &[scale(2 * j), scale(2 * j + 1)]);
                             }
                             Block::Q2K => unreachable!("it has no form"),
+                            Block::Iq2Xs | Block::Iq2S | Block::Iq1M => unreachable!("they have no form"),
+                            Block::Iq2Xxs | Block::Iq3Xxs | Block::Iq3S | Block::Iq1S | Block::Tq1_0 | Block::Tq2_0 => {
+                                let factor = factors[group];
+                                is_finite &= factor.abs() < GREATEST_SCALE;
+                                put(in_unit * 4, &factor.to_le_bytes());
+                            }
                             Block::Mxfp4 => {
                                 let scale = from_e8m0(bytes[0]) / 2.0;
                                 is_finite &= scale < GREATEST_SCALE;
@@ -377,11 +398,13 @@ const E2M1_TABLE: [u8; 16] = {
 pub struct Writer {
     /// The codes of a row, a byte for each number; zeros up to whole units.
     codes: Vec<u8>,
+    /// The factors of a row of [`Lattice`]s, one for each 32 numbers.
+    factors: Vec<f32>,
 }
 
 impl Writer {
     pub fn new(cols: usize) -> Writer {
-        Writer { codes: vec![0; cols.next_multiple_of(DEPTH)] }
+        Writer { codes: vec![0; cols.next_multiple_of(DEPTH)], factors: vec![0.0; cols / HALF] }
     }
 
     /// Reads the codes of a row: signed ones with 128 more, so that none is negative.
@@ -390,6 +413,16 @@ impl Writer {
         match coding {
             Coding::Block(block) => {
                 let blocks = row.codes.chunks_exact(block.bytes());
+                if let Some(table) = Lattice::table(block) {
+                    let code_of = |integer: i8| table.iter().position(|&one| one == integer).unwrap_or(0) as u8;
+                    let factors = self.factors.chunks_exact_mut(block.numbers() / HALF);
+                    for ((bytes, codes), factors) in blocks.zip(codes.chunks_exact_mut(block.numbers())).zip(factors) {
+                        let lattice = Lattice::of(block, bytes).expect("a kind with a table");
+                        codes.iter_mut().zip(&lattice.integers).for_each(|(code, &integer)| *code = code_of(integer));
+                        factors.iter_mut().zip(lattice.factors.chunks(2)).for_each(|(to, of)| *to = of[0]);
+                    }
+                    return;
+                }
                 for (bytes, codes) in blocks.zip(codes.chunks_exact_mut(block.numbers())) {
                     read_block(block, bytes, codes);
                 }
@@ -440,6 +473,11 @@ fn read_block(block: Block, bytes: &[u8], codes: &mut [u8]) {
             }
         }
         Block::Q2K => unreachable!("it has no form"),
+        Block::Iq2Xs | Block::Iq2S | Block::Iq1M => unreachable!("they have no form"),
+        // The writer reads them with their factors.
+        Block::Iq2Xxs | Block::Iq3Xxs | Block::Iq3S | Block::Iq1S | Block::Tq1_0 | Block::Tq2_0 => {
+            unreachable!("lattices have factors")
+        }
         Block::Mxfp4 => nibbles(&bytes[1..], codes),
         Block::Q4_1 => nibbles(&bytes[4..], codes),
         Block::Q5_0 => {

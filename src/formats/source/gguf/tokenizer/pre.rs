@@ -44,6 +44,16 @@ const DEEPSEEK3: &[&str] = &[
     "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+",
 ];
 
+const DEEPSEEK_LLM: &[&str] = &[
+    "[\r\n]",
+    r"\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃]+",
+    r"\s?[!-/:-~！-／：-～‘-‟　-。]+",
+    r"\s+$",
+    r"[一-龥ࠀ-一가-퟿]+",
+    r"\p{N}+",
+];
+const DEEPSEEK_CODER: &[&str] = &["[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", r"[一-龥ࠀ-一가-퟿]+", r"\p{N}"];
+
 const TABLE: &[Pre] = &[
     Pre {
         names: &["llama-bpe", "llama3", "llama-v3", "lfm2"],
@@ -61,6 +71,8 @@ const TABLE: &[Pre] = &[
     Pre { names: &["tekken"], split: Split::Patterns(&[TEKKEN]), ignore_merges: true, add_bos: true, ..PLAIN },
     Pre { names: &["seed-coder"], split: Split::Patterns(&[SEED_CODER]), ..PLAIN },
     Pre { names: &["hunyuan-dense", "deepseek-v3"], split: Split::Patterns(DEEPSEEK3), ..PLAIN },
+    Pre { names: &["deepseek-llm"], split: Split::Patterns(DEEPSEEK_LLM), ..PLAIN },
+    Pre { names: &["deepseek-coder"], split: Split::Patterns(DEEPSEEK_CODER), ..PLAIN },
     Pre { names: &["gpt-2", "phi-2", "exaone4"], ..PLAIN },
     Pre { names: &["olmo"], nfc: true, ..PLAIN },
     Pre { names: &["smollm", "starcoder", "refact", "exaone"], split: Split::DigitsGpt2, ..PLAIN },
