@@ -1,8 +1,9 @@
 //! How fast are linear layers of the Qwen3-0.6B shape, compared with the ceilings of the machine?
 //!
-//! `cargo bench --bench linear [-- [THREADS] [ISA] [CODING]... [LAYER]...]`. The ceilings are measured in the same run: reading memory from end to
-//! end, and multiply-adds in registers. Weights are read from memory, not from a cache: bf16, then the codings by turns with it. Times are
-//! medians; the minimum is printed too, because it is more reliable on a shared machine.
+//! `cargo bench --bench linear [-- [THREADS] [ISA] [CODING]... [LAYER]... [one-row] [small-pages]]`. The ceilings are measured in the same run:
+//! reading memory from end to end, and multiply-adds in registers. Weights are read from memory, not from a cache: bf16, then the codings by turns
+//! with it. They lie in large pages where the system has them, unless `small-pages` is given. Times are medians; the minimum is printed too,
+//! because it is more reliable on a shared machine.
 
 mod ceilings;
 
@@ -75,7 +76,7 @@ fn main() {
         let cpu = &mut Cpu::new(threads, *isa);
         let named = LAYERS.iter().any(|layer| asked(layer.name));
         for layer in LAYERS.iter().filter(|layer| !named || asked(layer.name)) {
-            for tokens in BATCHES.into_iter().filter(|&tokens| tokens <= most) {
+            for tokens in BATCHES.into_iter().filter(|&tokens| tokens <= most && (tokens == 1 || !asked("one-row"))) {
                 let times =
                     medians_and_bests(cpu, layer, tokens, &weights, &codings.iter().map(|c| c.1).collect::<Vec<_>>());
                 let bf16 = times[0];
@@ -95,7 +96,7 @@ fn main() {
                 }
             }
         }
-        if *isa != Isa::Portable && !named {
+        if *isa != Isa::Portable && !named && !asked("one-row") {
             step(cpu, &weights);
         }
     }
@@ -134,6 +135,10 @@ fn step(cpu: &mut Cpu, weights: &Arc<Mmap>) {
 fn weights() -> Arc<Mmap> {
     let mut state = 1u64;
     let mut map = memmap2::MmapMut::map_anon(WEIGHT_BYTES).expect("memory for the weights");
+    #[cfg(target_os = "linux")]
+    if !asked("small-pages") {
+        let _ = map.advise(memmap2::Advice::HugePage);
+    }
     for pair in map.as_chunks_mut::<4>().0 {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         // A sign, an exponent that is below 2, and a mantissa.

@@ -7,7 +7,7 @@
 use super::HostBytes;
 #[cfg(windows)]
 use super::model_file::refuse_devices;
-use super::model_file::{Loading, copied, found_instead_of_a_file, too_long};
+use super::model_file::{Loading, copied, found_instead_of_a_file, in_large_pages, too_long};
 use base::error::{Error, Result};
 use memmap2::{Mmap, MmapMut, MmapOptions};
 use std::collections::BTreeMap;
@@ -158,6 +158,7 @@ impl Given {
             Given::Range { file, offset, len } => {
                 let map = map(file, *offset, *len as usize);
                 let map = map.map_err(|source| Error::Io { path: path.into(), source })?;
+                in_large_pages(&map);
                 Ok(HostBytes::mapped(Arc::new(map), 0..*len as usize))
             }
         }

@@ -2,6 +2,8 @@
 #![allow(unsafe_code)]
 
 use base::error::{Error, Result};
+#[cfg(target_os = "linux")]
+use memmap2::Advice;
 use memmap2::{Mmap, MmapMut};
 use std::hint::black_box;
 use std::ops::{Deref, Range};
@@ -54,7 +56,7 @@ impl HostBytes {
         HostBytes { range: 0..len, whole: Whole::Callers(unsafe { std::slice::from_raw_parts(start, len) }) }
     }
 
-    /// `len` bytes that `fill` writes, which finds zeros. `what` and `knob` are for the message.
+    /// `len` bytes that `fill` writes, which finds zeros, in large pages where the system has them. `what` and `knob` are for the message.
     ///
     /// # Errors
     ///
@@ -67,6 +69,8 @@ impl HostBytes {
     ) -> Result<HostBytes> {
         let refused = |_| Error::OutOfMemory { what, bytes: len as u64, knob };
         let mut map = MmapMut::map_anon(len.max(1)).map_err(refused)?;
+        #[cfg(target_os = "linux")]
+        let _ = map.advise(Advice::HugePage);
         fill(&mut map[..len])?;
         Ok(HostBytes::mapped(Arc::new(map.make_read_only().map_err(refused)?), 0..len))
     }

@@ -7,6 +7,8 @@
 use super::HostBytes;
 use super::confined_folder::ConfinedFolder;
 use base::error::{Error, Result};
+#[cfg(target_os = "linux")]
+use memmap2::Advice;
 use memmap2::Mmap;
 use std::fs::{File, FileType, OpenOptions, metadata};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
@@ -79,11 +81,21 @@ pub fn load_file(path: &Path, within: Option<&ConfinedFolder>, loading: Loading,
             // changes weights, and one that truncates it kills the process, as the header says of NVLLM_LOAD_MAP; whoever replaces a
             // model writes a new file and renames it, or asks for NVLLM_LOAD_READ.
             let map = unsafe { Mmap::map(&file) }.map_err(|source| Error::Io { path: path.into(), source })?;
+            in_large_pages(&map);
             let all = 0..map.len();
             Ok(HostBytes::mapped(Arc::new(map), all))
         }
         Loading::Read => copied(path, len, free_bytes, |copy| file.read_exact(copy)),
     }
+}
+
+/// Asks the system to keep what it reads of a mapped file in large pages: a CPU that reads weights from end to end waits for the addresses of small
+/// ones. Pages that are in the page cache already stay as they are. A system without large pages for files changes nothing.
+pub(super) fn in_large_pages(map: &Mmap) {
+    #[cfg(target_os = "linux")]
+    let _ = map.advise(Advice::HugePage);
+    #[cfg(not(target_os = "linux"))]
+    let _ = map;
 }
 
 /// Memory of this process with the `len` bytes of a file, if they are at most `free_bytes`.
