@@ -8,9 +8,10 @@ it says. Two files say what the conversion writes:
     NAME.json   the checkpoint, the edits, and for each tensor how its data follow from the tensors of the checkpoint
 
 The second is found by trying, and compared with the data that the conversion writes: it repeats no weights, so that the files stay
-small. The test puts both together again.
+small. The test puts both together again. Cases of encoders lie in the folder encoders, and files that are a vocabulary of tests/golden/text and nothing else
+in the folder vocabularies.
 
-Written with llama.cpp 0c1e57098 (the sources of llama-cpp-python 0.3.36), torch 2.15.0 and transformers 5.23.0:
+Written with llama.cpp 0c1e57098 (the sources of llama-cpp-python 0.3.36), torch 2.15.0, transformers 5.23.0 and sentencepiece 0.2.3:
 `python3 tests/gguf/make_gguf.py PATH_OF_LLAMA_CPP [NAME...]`.
 """
 
@@ -133,6 +134,17 @@ CASES = {
     "gpt_oss-f32": ("gpt_oss-f32", {}, {}),
     "qwen3_5_moe-f32": ("qwen3_5_moe_text-f32", dict(mtp_num_hidden_layers=1), {}),
     "qwen3_5_moe-bf16": ("qwen3_5_moe-bf16-wrapped", dict(text_config=dict(mtp_num_hidden_layers=1)), {}),
+}
+
+# name -> (tokenizer of tests/golden/text, config, tokenizer_config)
+XLM = dict(model_type="xlm-roberta", vocab_size=252, pad_token_id=1, type_vocab_size=1, max_position_embeddings=66)
+MARKS = dict(cls_token="[CLS]", sep_token="[SEP]", pad_token="[PAD]", mask_token="[MASK]", unk_token="[UNK]")
+VOCABULARIES = {
+    "bert": ("bert", dict(architectures=["BertModel"], model_type="bert", vocab_size=400, type_vocab_size=2), dict(MARKS, tokenizer_class="BertTokenizer")),
+    "unigram": (
+        "unigram", dict(XLM, architectures=["XLMRobertaModel"]),
+        dict(bos_token="<s>", eos_token="</s>", cls_token="<s>", sep_token="</s>", pad_token="<pad>", unk_token="<unk>"),
+    ),
 }
 
 TYPES = {"float32": "ALL_F32", "float16": "MOSTLY_F16", "bfloat16": "MOSTLY_BF16"}
@@ -276,6 +288,28 @@ def make(name, folder, edits, options):
         f'{{"folder": {json.dumps(folder)}, "config": {json.dumps(edits)}, "tensors": [\n{written}\n]}}\n'
     )
 
+
+def vocabulary(name):
+    folder, config, tokenizer_config = VOCABULARIES[name]
+    with tempfile.TemporaryDirectory() as scratch:
+        copy = pathlib.Path(scratch) / "model"
+        shutil.copytree(GOLDEN / "text" / folder, copy)
+        sizes = dict(num_hidden_layers=1, hidden_size=8, num_attention_heads=1, intermediate_size=8, layer_norm_eps=1e-5)
+        (copy / "config.json").write_text(json.dumps(dict(sizes, **config)))
+        (copy / "tokenizer_config.json").write_text(json.dumps(tokenizer_config))
+        model_class = get_model_class(config["architectures"][0])
+        model_class.get_vocab_base_pre = lambda self, tokenizer: "default"
+        model = model_class(copy, gguf.LlamaFileType.ALL_F32, HERE / "vocabularies" / f"{name}.gguf", model_name="a model")
+        model.set_vocab()
+        model.gguf_writer.write_header_to_file(HERE / "vocabularies" / f"{name}.gguf")
+        model.gguf_writer.write_kv_data_to_file()
+        model.gguf_writer.close()
+
+
+# Before the conversions of models, which have no tokenizer.
+for name in VOCABULARIES:
+    if not sys.argv[2:] or f"vocabularies/{name}" in sys.argv[2:]:
+        vocabulary(name)
 
 for name, (folder, edits, options) in CASES.items():
     if not sys.argv[2:] or name in sys.argv[2:]:
