@@ -136,6 +136,30 @@ CASES = {
     "qwen3_5_moe-bf16": ("qwen3_5_moe-bf16-wrapped", dict(text_config=dict(mtp_num_hidden_layers=1)), {}),
 }
 
+# The conversion asks for the fields of published folders, and knows XLM-RoBERTa's tokenizer by this file.
+NOMIC = dict(
+    n_positions=8192, max_trained_positions=2048, activation_function="swiglu", causal=False, prenorm=False, qkv_proj_bias=False,
+    mlp_fc1_bias=False, mlp_fc2_bias=False, rotary_emb_fraction=1.0, rotary_emb_interleaved=False, rotary_emb_scale_base=None,
+)
+WORDS = dict(files={"tokenizer.json": '{"model": {"type": "WordPiece"}}'})
+
+# As above. The conversion does not write the curve of BERT's MLPs, and fixes the scores and windows of EmbeddingGemma.
+CASES |= {
+    f"encoders/{name}": (f"encoders/{folder}", edits, options)
+    for name, (folder, edits, options) in {
+        "bert-f32": ("bert-f32", {}, {}),
+        "bert-bf16": ("bert-bf16-tanh", dict(hidden_act="gelu"), {}),
+        "roberta-f32": ("roberta-f32", {}, {}),
+        "xlm_roberta-f32-reranker": ("xlm_roberta-f32-reranker", {}, {}),
+        "nomic_bert-f32": ("nomic_bert-f32", NOMIC, WORDS),
+        "modernbert-f32": ("modernbert-f32", {}, {}),
+        "modernbert-f32-classifier": ("modernbert-f32-classifier", {}, {}),
+        "gemma3_text-f32": (
+            "gemma3_text-f32", dict(query_pre_attn_scalar=32, layer_types=["sliding_attention"] * 4), {},
+        ),
+    }.items()
+}
+
 # name -> (tokenizer of tests/golden/text, config, tokenizer_config)
 XLM = dict(model_type="xlm-roberta", vocab_size=252, pad_token_id=1, type_vocab_size=1, max_position_embeddings=66)
 MARKS = dict(cls_token="[CLS]", sep_token="[SEP]", pad_token="[PAD]", mask_token="[MASK]", unk_token="[UNK]")
@@ -208,7 +232,7 @@ def number_bytes(tensor, kind):
 
 def recipe(name, data, kind, state, config):
     """How the bytes of a tensor follow from the checkpoint."""
-    heads = [config["num_attention_heads"], config["num_key_value_heads"]]
+    heads = [config["num_attention_heads"], config.get("num_key_value_heads") or config["num_attention_heads"]]
     for source, tensor in state.items():
         if tensor.numel() * {"F32": 4, "F16": 2, "BF16": 2}[kind] == len(data):
             if number_bytes(tensor, kind) == data:
@@ -226,6 +250,11 @@ def recipe(name, data, kind, state, config):
             for half, part in enumerate(tensor.chunk(2)):
                 if number_bytes(part, kind) == data:
                     return dict(rows=[[source, ["first half", "second half"][half]]])
+    if name == "position_embd.weight":
+        for source, tensor in state.items():
+            for row in range(1, tensor.shape[0]):
+                if number_bytes(tensor[row:], kind) == data:
+                    return dict(rows=[[source, f"from row {row}"]])
     if "_exps." in name:
         # One part for each expert, in their order, or a half of each of those that the folder has in one tensor.
         for source, tensor in state.items():
@@ -271,6 +300,9 @@ def make(name, folder, edits, options):
         copy = scratch / "model"
         shutil.copytree(GOLDEN / folder, copy, ignore=lambda _, names: [n for n in names if n[:3] in ("ref", "emb")])
         (copy / "config.json").write_text(json.dumps(config))
+        options = dict(options)
+        for file, content in options.pop("files", {}).items():
+            (copy / file).write_text(content)
         kind = name.split("-")[1]
         number_type = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}[kind]
         convert(copy, scratch / "out.gguf", number_type, options)

@@ -241,7 +241,9 @@ fn tokens_of_encoders_are_those_of_the_folder() {
 #[test]
 fn pairs_of_byte_level_tokenizers_are_joined_as_the_flags_say() {
     let (begin, end) = (id_of("byte_level_cases", "<s>"), id_of("byte_level_cases", "</s>"));
-    for (architecture, pre, types, doubles) in [("modern-bert", "modern-bert", 0, false), ("bert", "roberta-bpe", 2, true)] {
+    for (architecture, pre, types, doubles) in
+        [("modern-bert", "modern-bert", 0, false), ("bert", "roberta-bpe", 2, true)]
+    {
         let scratch = Scratch::new("pairs");
         let mut file = file_of("byte_level_cases", "gpt2", pre);
         file.set("general.architecture", architecture)

@@ -81,8 +81,7 @@ impl Frame<'_> {
         let between = self.between.iter().map(|token| special(token, 0));
         let again = begin.filter(|_| self.begins_again).map(|token| special(&token, kind));
         let second = again.into_iter().chain([text("B", kind)]).chain(end.map(|token| special(&token, kind)));
-        let pair: Vec<Value> =
-            begin_one.into_iter().chain([text("A", 0)]).chain(between).chain(second).collect();
+        let pair: Vec<Value> = begin_one.into_iter().chain([text("A", 0)]).chain(between).chain(second).collect();
         let tokens = [begin, end].into_iter().flatten().chain(self.between.iter().copied());
         let tokens = tokens.map(|(id, text)| (text.to_owned(), json!({"id": text, "ids": [id], "tokens": [text]})));
         json!({
