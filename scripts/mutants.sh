@@ -71,6 +71,8 @@ all_mutants() {
         'let between = end.into_iter().chain(second).collect();' 'let _ = second; let between = end.into_iter().collect();'
     mutant gguf_modernbert_windows_in_the_wrong_layers src/model/gguf/families/encoders.rs encoders_in_gguf \
         '.map(|layer| !layer.is_multiple_of(interval)).collect()' '.map(|layer| layer.is_multiple_of(interval)).collect()'
+    mutant gte_gate_first src/model/feed_forward/mlp.rs encoders \
+        'let own = vec![width + own.start..width + own.end, own.clone()];' 'let own = vec![own.clone(), width + own.start..width + own.end];'
     mutant tokens_are_scored_in_the_wrong_order src/engine/schedule/scheduler.rs classifiers \
         'for &token in tokens {' 'for &token in tokens.iter().rev() {'
     mutant weighted_mean_from_zero src/compute/batch.rs encoders \

@@ -112,7 +112,9 @@ CASES = {
     "nomic_bert-f32": ("NomicBertModel", "float32", NOMIC, {}),
     "nomic_bert-bf16": ("NomicBertModel", "bfloat16", dict(NOMIC, hidden_size=96, num_attention_heads=3), {}),
     "gte-f32": ("GteModel", "float32", dict(NOMIC, pad_token_id=1), {}),
-    "gte-bf16-no-types": ("GteForMaskedLM", "bfloat16", dict(NOMIC, pad_token_id=1, type_vocab_size=0), {}),
+    "gte-bf16-no-types": (
+        "GteForMaskedLM", "bfloat16", dict(NOMIC, pad_token_id=1, type_vocab_size=0, hidden_size=96, num_attention_heads=3), {},
+    ),
     "jina_embeddings_v3-f32": ("JinaEmbeddingsV3Model", "float32", dict(NOMIC, pad_token_id=1, type_vocab_size=1), {}),
     "gemma3_text-f32": ("Gemma3TextModel", "float32", GEMMA, {}),
     "gemma3_text-bf16": ("Gemma3TextModel", "bfloat16", dict(GEMMA, sliding_window=7), {}),

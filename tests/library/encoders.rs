@@ -7,7 +7,6 @@ use crate::reference;
 use crate::scratch_folder;
 
 use base::TokenId;
-use base::error::{Error, Result};
 use driver::{dtype_of, golden};
 use engine::options::EngineOptions;
 use engine::output::{Finish, Output};
@@ -29,6 +28,9 @@ const CASES: &[&str] = &[
     "bert-f32-classifier",
     "gemma3_text-bf16",
     "gemma3_text-f32",
+    "gte-bf16-no-types",
+    "gte-f32",
+    "jina_embeddings_v3-f32",
     "modernbert-bf16-biased",
     "modernbert-f32",
     "modernbert-f32-classifier",

@@ -16,6 +16,7 @@ pub(crate) mod glm4_moe;
 pub(crate) mod gpt_oss;
 pub(crate) mod granite;
 pub(crate) mod granite_hybrid;
+pub(crate) mod gte;
 pub(crate) mod hunyuan;
 pub(crate) mod lfm2;
 pub(crate) mod lfm2_moe;
@@ -84,4 +85,6 @@ pub const FAMILIES: &[&Family] = &[
     &bert::XLM_ROBERTA,
     &modernbert::FAMILY,
     &nomic_bert::FAMILY,
+    &gte::FAMILY,
+    &gte::JINA_V3,
 ];
