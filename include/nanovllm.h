@@ -441,8 +441,8 @@ typedef struct nvllm_engine_config {
   // library the context is assumed to take 640 MiB. NVLLM_ERR_OUT_OF_MEMORY if the budget does not hold the weights and one KV
   // block, or not kv_cache_bytes. No effect on the CPU. Default 0: no such limit.
   uint64_t gpu_memory_bytes;
-  // For models with recurrent layers: tokens of a prompt and its answer after which the recurrent state is kept in the prefix cache, so that later
-  // requests with the same beginning continue from there, besides the state at the end of each prompt. Rounded up to whole KV blocks. Fewer tokens are
+  // For models with recurrent layers: the recurrent state is kept in the prefix cache after each multiple of this number of tokens, and at the end of each
+  // prompt. Later requests with the same beginning continue from there. Rounded up to whole KV blocks. Fewer tokens are
   // computed again with a smaller number, and more states are made. Default 0: 1024.
   uint64_t state_checkpoint_interval;
 } nvllm_engine_config;
@@ -1337,7 +1337,7 @@ nvllm_status nvllm_reset_prefix_cache(nvllm_engine *engine,
 // The cached prompts of these blocks are evicted, also those that nvllm_restore_prefix restored. Requests go on, between any two
 // steps. If no byte can be given back, nothing changes and nothing is evicted.
 //
-// Blocks get memory again when requests need more of them than have some, those at the beginning of the cache first; until then, cached
+// Memory is mapped again on demand, lowest block first; until then, cached
 // prompts are evicted as in a smaller cache. If there is no memory then, requests wait and are preempted as if the cache were
 // full, and a request with no other one running ends with NVLLM_FINISH_ERROR and NVLLM_ERR_OUT_OF_MEMORY. The engine remains usable.
 //

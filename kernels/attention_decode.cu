@@ -1,5 +1,5 @@
 // Attention of rows that bring one new token. Contract: src/compute/ops/attention.rs. Reference: src/compute/cpu/attention.
-// Plan: src/compute/cuda/plan.rs.
+// Plan: src/compute/cuda/attention/partition.rs.
 //
 // Memory-bound: reads each key and value that a row attends to once, 2 * kv_heads * head_dim * min(context, window) numbers per
 // row. So the bytes in flight decide: two CTAs per SM, each warp with its own ring of copies under way, no barrier in the main loop.

@@ -1,5 +1,5 @@
 // Attention of rows that bring several new tokens on compute capability 9.0. Contract: src/compute/ops/attention.rs. Reference:
-// src/compute/cpu/attention. Plan: src/compute/cuda/plan.rs. Launch: src/compute/cuda/attention_hopper.rs.
+// src/compute/cpu/attention. Plan: src/compute/cuda/attention/partition.rs. Launch: src/compute/cuda/attention/hopper.rs.
 //
 // Bound by the tensor cores; the powers of two of the softmax take half as long as the products with heads of 128, and as long with heads of
 // 64. A thread block takes 128 queries of one head. Each of two warpgroups holds 64 of them, and they take turns: while one makes

@@ -1,5 +1,5 @@
 // Attention of rows that bring several new tokens. Contract: src/compute/ops/attention.rs. Reference: src/compute/cpu/attention.
-// Plan: src/compute/cuda/plan.rs.
+// Plan: src/compute/cuda/attention/partition.rs.
 //
 // Compute-bound: 4 * head_dim operations for each pair of query and key. One thread block takes a tile of queries of one head; each of
 // four warps holds 16 * MT queries, so that a key or value fragment serves MT products. Keys and values come from the

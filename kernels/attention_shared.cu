@@ -1,5 +1,5 @@
 // Attention of rows with one new token to the keys that several of them share. Contract: src/compute/ops/attention.rs. Reference:
-// src/compute/cpu/attention. Plan: src/compute/cuda/shared_plan.rs.
+// src/compute/cpu/attention. Plan: src/compute/cuda/attention/shared_partition.rs.
 //
 // Rows whose block tables begin alike have the same keys there. A thread block takes some of these keys and up to 64 queries of one KV
 // head: its query heads of as many rows as go into them. So a key is read once for these rows, and serves as many products. What it

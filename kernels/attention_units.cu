@@ -1,5 +1,5 @@
 // Batch-invariant attention of rows that bring one new token, on compute capability 9.0. Contract: src/compute/ops/attention.rs. Reference:
-// src/compute/cpu/attention. Plan: src/compute/cuda/plan.rs. Launch: src/compute/cuda/attention_units.rs.
+// src/compute/cpu/attention. Plan: src/compute/cuda/attention/partition.rs. Launch: src/compute/cuda/attention/units.rs.
 //
 // Keys come in units of 64 that begin at multiples of 64. A unit has a maximum, a sum and an output of its own, and the units that a query
 // attends to are merged in the order of their positions: what a query gets depends on it and on the keys before it alone.

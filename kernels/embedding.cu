@@ -1,7 +1,7 @@
 // Looks up the row of each token, which the host may know only as a sample of the pass before. Contract: src/compute/ops/embedding.rs. Reference: src/compute/cpu/embedding.rs.
 //
 // Memory-bound: reads one row and writes one row per token. One thread block per token.
-#include "common/coded.cuh"
+#include "common/quantized.cuh"
 #include "common/dependent_launch.cuh"
 #include "common/numbers.cuh"
 
@@ -20,7 +20,7 @@ struct EmbeddingParams {
 template <class T>
 struct CodedEmbeddingParams {
     T* out;                     // [tokens, stride]
-    CodedWeights table;         // [vocab, hidden]
+    QuantizedWeights table;         // [vocab, hidden]
     const uint32_t* token_ids;  // as EmbeddingParams
     const uint32_t* sampled;    // as EmbeddingParams
     int hidden;                 // a multiple of 32

@@ -91,7 +91,7 @@ __device__ void expert_linear_few(const ExpertLinearParams<T>& p) {
     }
 }
 
-// As `linear_tiled`, whose rows of x and of `out` are those of the slots of a tile, and whose weights are those of the tile's expert.
+// As `gemm_tiled`, whose rows of x and of `out` are those of the slots of a tile, and whose weights are those of the tile's expert.
 //
 // Grid [tiles at most, n / columns rounded up], block [32 * WM * WN], shared [STAGES * (tokens + columns) rows of 64 numbers].
 template <class T, int MT, int NT, int WM, int WN, int STAGES>

@@ -1,4 +1,4 @@
-// Penalties and logit bias. Contract: src/compute/ops/process_logits.rs. Formula: `Adjustment` in src/compute/batch.rs. Reference: src/compute/cpu/process_logits.rs,
+// Penalties and logit bias. Contract: src/compute/ops/process_logits.rs. Formula: `LogitBias` in src/compute/batch.rs. Reference: src/compute/cpu/process_logits.rs,
 // of which this gives the same bits, rounded to the type of the logits.
 //
 // Bound by latency: a few thousand scattered numbers. One thread block per sample. The token that a sample awaits lies on the device, where the
@@ -10,7 +10,7 @@ template <class T>
 struct ProcessLogitsParams {
     T* logits;                      // [samples, stride]
     const Sampling* sampling;       // [samples]
-    const Adjustment* adjustments;  // each sample names its range
+    const LogitBias* adjustments;  // each sample names its range
     const uint32_t* previous;       // [samples] of the pass before
     T* raw;                         // [adjustments]: what was there before
     uint32_t* awaited;              // [samples]: the token that was adjusted without being listed, or NO_TOKEN
@@ -21,7 +21,7 @@ struct ProcessLogitsParams {
 constexpr uint32_t UNUSED = UINT32_MAX;
 
 // Every operation is rounded by itself, in the order of the formula.
-__device__ inline float adjusted(float logit, const Adjustment& it, const Sampling& s) {
+__device__ inline float adjusted(float logit, const LogitBias& it, const Sampling& s) {
     if (it.bias == -INFINITY) return NAN;
     if (it.uses != UNUSED) {
         logit = logit > 0.0f ? __fdiv_rn(logit, s.repetition_penalty) : __fmul_rn(logit, s.repetition_penalty);
@@ -42,7 +42,7 @@ __device__ void process_logits(const ProcessLogitsParams<T>& p) {
     T* logits = p.logits + size_t(sample) * p.stride;
     bool is_listed = awaited == NO_TOKEN;
     for (uint32_t i = s.adjusted_start + threadIdx.x; i < s.adjusted_end; i += blockDim.x) {
-        Adjustment it = p.adjustments[i];
+        LogitBias it = p.adjustments[i];
         if (it.token == awaited) {
             it.uses = it.uses == UNUSED ? 1 : it.uses + 1;
             is_listed = true;
@@ -55,7 +55,7 @@ __device__ void process_logits(const ProcessLogitsParams<T>& p) {
         p.awaited[sample] = is_listed ? NO_TOKEN : awaited;
         if (!is_listed) {
             p.awaited_raw[sample] = logits[awaited];
-            logits[awaited] = narrow<T>(adjusted(widen(logits[awaited]), Adjustment{awaited, 1, 0.0f}, s));
+            logits[awaited] = narrow<T>(adjusted(widen(logits[awaited]), LogitBias{awaited, 1, 0.0f}, s));
         }
     }
 }

@@ -186,7 +186,25 @@ all_mutants() {
     mutant correction_of_experts_ignored src/model/families/lfm2_moe.rs golden \
         'Some(true) => Correction::Stored' 'Some(true) => Correction::None'
     mutant groups_of_experts_by_their_best src/model/families/glm4_moe.rs golden \
-        'kept: count("topk_group")?, best: 2 }' 'kept: count("topk_group")?, best: 1 }'
+        'groups: groups(fields, &router, 2)?' 'groups: groups(fields, &router, 1)?'
+    mutant groups_of_deepseek_v2_by_two src/model/families/deepseek_v2.rs golden \
+        'glm4_moe::groups(fields, &router, 1)?' 'glm4_moe::groups(fields, &router, 2)?'
+    mutant latents_with_the_epsilon_of_others src/model/families/deepseek_v3.rs golden \
+        'const LATENT_EPS: f32 = 1e-6;' 'const LATENT_EPS: f32 = 3e-4;'
+    mutant latents_not_rotated_by_neighbours src/model/families/deepseek_v3.rs golden \
+        '!= Some(false);' '== Some(false);'
+    mutant scores_of_yarn_not_sharpened_twice src/model/families/deepseek_v3.rs golden \
+        '(sharper * sharper / ' '(sharper / '
+    mutant queries_not_rotated_first src/model/latent.rs golden \
+        'HeadPart { from: query(nope), to: of_head(0, 0)' 'HeadPart { from: query(0), to: of_head(0, 0)'
+    mutant values_of_the_next_columns src/model/weights/latent.rs golden \
+        '[0, key].map(' '[0, value].map('
+    mutant transposed_keys_as_they_are src/model/weights/latent.rs gguf \
+        'turned[row / cols].decode_row(row % cols, numbers)' 'turned[0].decode_row(row % cols, numbers)'
+    mutant heads_not_placed_apart src/compute/cpu/place_heads.rs ops_agree \
+        '&mut out[to.of(head)..]' '&mut out[to.of(0)..]'
+    mutant ba_of_qwen3next_as_separate src/model/recurrent/gated_delta.rs gguf \
+        'own: [b, a].concat() }' 'own: [a, b].concat() }'
     mutant scale_of_experts_ignored src/model/families/glm4_moe.rs golden \
         'scale: fields.factor("routed_scaling_factor")?' 'scale: fields.factor("routed_scaling_factor")?.signum()'
     mutant shared_expert_not_gated src/model/feed_forward/experts.rs golden \

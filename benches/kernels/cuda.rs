@@ -8,7 +8,7 @@ mod model;
 mod shapes;
 
 use codings::Mixture;
-use compute::batch::{Adjustment, Batch, BatchLimits, Sampling};
+use compute::batch::{Batch, BatchLimits, LogitBias, Sampling};
 use compute::cuda::{Chaining, Cuda, DeviceBatch, EventKind, KvCache, Matrix, Route, Tensor, Vector, device_count};
 use compute::ops;
 use compute::{
@@ -56,7 +56,7 @@ pub fn main() {
         ("gated linear", Bench::gated_linears),
         ("gated step", Bench::gated_steps),
         ("invariant step", Bench::invariant_steps),
-        ("coded linear", Bench::coded_linears),
+        ("quantized linear", Bench::coded_linears),
         ("coded step", Bench::coded_steps),
     ] {
         if name.contains(&bench.filter) || bench.filter.is_empty() {
@@ -357,7 +357,7 @@ impl Bench {
         self.cuda.set_route(Route::Auto);
     }
 
-    /// Products with weights in codes, each beside the same in bf16.
+    /// Products with quantized weights, each beside the same in bf16.
     fn coded_linears(&mut self) {
         for shape in self.shapes() {
             for (name, n, k) in shape.linears().into_iter().chain([("head", shape.vocab, shape.hidden)]) {
@@ -387,7 +387,7 @@ impl Bench {
         }
     }
 
-    /// Whole decode steps, and a pass over prompts of 8,192 tokens together, with weights in codes.
+    /// Whole decode steps, and a pass over prompts of 8,192 tokens together, with quantized weights.
     fn coded_steps(&mut self) {
         for shape in self.shapes() {
             let mut plain = Vec::new();
@@ -497,7 +497,7 @@ impl Bench {
             for sampling in &mut batch.sampling {
                 sampling.adjusted_start = batch.adjustments.len() as u32;
                 let tokens = (0..adjusted).map(|i| (i * 37) as u32);
-                batch.adjustments.extend(tokens.map(|token| Adjustment { token, uses: 1, bias: 0.0 }));
+                batch.adjustments.extend(tokens.map(|token| LogitBias { token, uses: 1, bias: 0.0 }));
                 sampling.adjusted_end = batch.adjustments.len() as u32;
             }
             let mut device_batch = self.staged(&batch);

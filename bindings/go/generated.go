@@ -120,10 +120,9 @@ type Config struct {
 	// does not hold the weights and one KV block, or not KVCacheBytes. No effect on the CPU. Default 0: no such limit.
 	GPUMemoryBytes uint64
 
-	// For models with recurrent layers: tokens of a prompt and its answer after which the recurrent state is kept in the
-	// prefix cache, so that later requests with the same beginning continue from there, besides the state at the end of
-	// each prompt. Rounded up to whole KV blocks. Fewer tokens are computed again with a smaller number, and more states
-	// are made. Default 0: 1024.
+	// For models with recurrent layers: the recurrent state is kept in the prefix cache after each multiple of this number
+	// of tokens, and at the end of each prompt. Later requests with the same beginning continue from there. Rounded up to
+	// whole KV blocks. Fewer tokens are computed again with a smaller number, and more states are made. Default 0: 1024.
 	StateCheckpointInterval uint64
 }
 

@@ -35,11 +35,11 @@ struct Sampling {
     uint32_t adjusted_start;
     /// One past its last entry.
     uint32_t adjusted_end;
-    /// See [`Adjustment`]; 1 is none.
+    /// See [`LogitBias`]; 1 is none.
     float repetition_penalty;
-    /// See [`Adjustment`]; 0 is none.
+    /// See [`LogitBias`]; 0 is none.
     float presence_penalty;
-    /// See [`Adjustment`]; 0 is none.
+    /// See [`LogitBias`]; 0 is none.
     float frequency_penalty;
     /// A [`FROM_PREVIOUS`] token that the adjustments do not count yet: it has one more use, or its first. Or [`NO_TOKEN`].
     TokenId awaited;
@@ -61,10 +61,10 @@ struct Sampling {
 /// A change of one token's logit: `l' = p(l) - presence * (uses > 0) - frequency * uses + bias`, where `p` divides a positive
 /// logit by the repetition penalty and multiplies another one. The three penalties are those of the [`Sampling`] that it
 /// belongs to.
-struct Adjustment {
+struct LogitBias {
     /// Which token; each at most once per sample.
     TokenId token;
-    /// How often it was generated; 0 where it stands in the prompt alone. [`UNUSED`](Adjustment::UNUSED) where it has come
+    /// How often it was generated; 0 where it stands in the prompt alone. [`UNUSED`](LogitBias::UNUSED) where it has come
     /// nowhere yet: no penalty applies then.
     uint32_t uses;
     /// Added at the end. Minus infinity makes it a token that is never chosen.

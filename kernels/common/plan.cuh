@@ -1,4 +1,4 @@
-// What the plan of a pass says of its rows. Plan: src/compute/cuda/plan.rs.
+// What the plan of a pass says of its rows. Plan: src/compute/cuda/attention/partition.rs.
 #pragma once
 
 #include <stdint.h>

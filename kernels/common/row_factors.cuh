@@ -1,7 +1,7 @@
 // Rows of the residual stream that are divided in the product that reads them: docs/decisions/0061-norms-are-divided-in-the-next-product.md.
 //
 // A product that adds to the stream stores the sums of squares of each row in parts. The next one finds the factor of each row from them. `p` has the fields of
-// HopperParams in linear_hopper.cu.
+// GemmSwapAbParams in gemm_swap_ab.cu.
 #pragma once
 
 #include "numbers.cuh"

@@ -515,11 +515,10 @@ impl fmt::Display for Error {
                 write!(f, "tensor {name} of quantized weights has {found}, but must have {wanted}")
             }
             Error::UnreadTensor { name, others } => {
-                let more =
-                    if *others > 0 { format!(", nor would {others} others of the decoder") } else { String::new() };
+                let more = if *others > 0 { format!(" and {others} more") } else { String::new() };
                 write!(
                     f,
-                    "tensor {name} would not be read{more}: the weights are not those of config.json, or the model computes more than its class says"
+                    "unexpected tensor {name}{more}: config.json describes no such weight, or the model computes more than its class"
                 )
             }
             Error::KvCacheTooSmall { bytes, block_bytes } => write!(

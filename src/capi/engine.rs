@@ -3,7 +3,7 @@
 
 use super::guard::{guard, guard_value};
 use super::handle::{self, Handle, visit};
-use super::memory::{self, Place, Versioned};
+use super::memory::{self, OutStruct, Versioned};
 use super::refusal::Refusal;
 use super::status::nvllm_status_code::{self, NVLLM_OK};
 use super::status::{nvllm_error, nvllm_status};
@@ -227,8 +227,8 @@ pub struct nvllm_engine_config {
     /// library the context is assumed to take 640 MiB. NVLLM_ERR_OUT_OF_MEMORY if the budget does not hold the weights and one KV
     /// block, or not kv_cache_bytes. No effect on the CPU. Default 0: no such limit.
     pub gpu_memory_bytes: u64,
-    /// For models with recurrent layers: tokens of a prompt and its answer after which the recurrent state is kept in the prefix cache, so that later
-    /// requests with the same beginning continue from there, besides the state at the end of each prompt. Rounded up to whole KV blocks. Fewer tokens are
+    /// For models with recurrent layers: the recurrent state is kept in the prefix cache after each multiple of this number of tokens, and at the end of each
+    /// prompt. Later requests with the same beginning continue from there. Rounded up to whole KV blocks. Fewer tokens are
     /// computed again with a smaller number, and more states are made. Default 0: 1024.
     pub state_checkpoint_interval: u64,
 }
@@ -385,7 +385,7 @@ pub unsafe extern "C" fn nvllm_engine_model_info(
     guard("nvllm_engine_model_info", error, || {
         let info = NonNull::new(info).ok_or(Refusal::Null("info"))?;
         // SAFETY: the header asks for NULL or a live engine, and for struct_size bytes; NULL was refused above.
-        let (engine, info) = unsafe { (visit(engine)?, Place::new(info)?) };
+        let (engine, info) = unsafe { (visit(engine)?, OutStruct::new(info)?) };
         info.write(engine.handle().model_info().into());
         Ok(NVLLM_OK)
     })

@@ -5,7 +5,7 @@ use super::chat::{nvllm_message, optional, render, tools_of};
 use super::engine::nvllm_engine;
 use super::guard::{guard, guard_value};
 use super::handle::{Handle, HostPointer, visit};
-use super::memory::{self, Place, Versioned};
+use super::memory::{self, OutStruct, Versioned};
 use super::refusal::Refusal;
 use super::requests::{nvllm_request_options, sampling_params, tag_and_results};
 use super::status::nvllm_status_code::{self, NVLLM_OK};
@@ -14,7 +14,7 @@ use super::stepping::{Shown, nvllm_output};
 use base::error::Error;
 use base::limits;
 use engine::sampling_params::SamplingParams;
-use engine::{Asked, EngineHandle, Progress, Prompt, Sink};
+use engine::{EngineHandle, Progress, Prompt, PromptResults, Sink};
 use runner::ModelInfo;
 use std::collections::BTreeMap;
 use std::ffi::{c_char, c_void};
@@ -313,7 +313,7 @@ unsafe fn get(
 ) -> Result<nvllm_status_code, Refusal> {
     let output = NonNull::new(output).ok_or(Refusal::Null("output"))?;
     // SAFETY: promised by the caller; NULL was refused above.
-    let (result, output) = unsafe { (result.as_ref().ok_or(Refusal::Null("result"))?, Place::new(output)?) };
+    let (result, output) = unsafe { (result.as_ref().ok_or(Refusal::Null("result"))?, OutStruct::new(output)?) };
     let count = result.outputs.len();
     output.write(result.outputs.get(index).ok_or(Refusal::Index { what: "result", index, count })?.view());
     Ok(NVLLM_OK)
@@ -424,13 +424,13 @@ pub(super) unsafe fn generate(
             (Some(options), &[][..])
         }
     };
-    let asked: Vec<Asked> = (0..prompts.len())
+    let asked: Vec<PromptResults> = (0..prompts.len())
         .map(|index| match &shared {
-            Some(options) => Asked { tag: options.params.tag, results: options.params.completions },
+            Some(options) => PromptResults { tag: options.params.tag, results: options.params.completions },
             None => {
                 // SAFETY: promised by the caller.
                 let (tag, results) = unsafe { tag_and_results(own[index]) };
-                Asked { tag, results: results as u32 }
+                PromptResults { tag, results: results as u32 }
             }
         })
         .collect();
@@ -473,7 +473,7 @@ pub(super) unsafe fn generate(
         knob: "num_prompts or n",
     })?;
     let mut outputs = outputs.into_iter();
-    for (index, &Asked { tag, results: count }) in asked.iter().enumerate() {
+    for (index, &PromptResults { tag, results: count }) in asked.iter().enumerate() {
         let refusal = refused.get(&index);
         results.extend(outputs.by_ref().take(count as usize).map(|output| match refusal {
             Some(refusal) => Shown::refused(tag, output.index, refusal),

@@ -109,20 +109,20 @@ pub(super) unsafe fn init_zeroed<T: Versioned>(to: *mut T, size: usize) {
 }
 
 /// A struct of the caller that an answer is written to.
-pub(super) struct Place<T: Versioned> {
+pub(super) struct OutStruct<T: Versioned> {
     at: NonNull<T>,
     size: usize,
 }
 
-impl<T: Versioned> Place<T> {
+impl<T: Versioned> OutStruct<T> {
     /// Checks the struct_size that the caller has set.
     ///
     /// # Safety
     ///
-    /// `at` points to as many bytes as the struct_size that stands there says, until [`Place::write`].
-    pub(super) unsafe fn new(at: NonNull<T>) -> Result<Place<T>, Refusal> {
+    /// `at` points to as many bytes as the struct_size that stands there says, until [`OutStruct::write`].
+    pub(super) unsafe fn new(at: NonNull<T>) -> Result<OutStruct<T>, Refusal> {
         // SAFETY: the caller promises at least a struct_size.
-        Ok(Place { at, size: unsafe { size_at(at)? } })
+        Ok(OutStruct { at, size: unsafe { size_at(at)? } })
     }
 
     /// Writes as much of `value` as the caller has room for, zeroes what we do not know, and keeps struct_size.
@@ -372,7 +372,7 @@ mod tests {
         ] {
             let mut words: [u64; 4] = words;
             // SAFETY: the array has at least as many bytes as its first word says.
-            let place = unsafe { Place::<Sample>::new(NonNull::from(&mut words).cast()) }.expect("a good size");
+            let place = unsafe { OutStruct::<Sample>::new(NonNull::from(&mut words).cast()) }.expect("a good size");
             place.write(DEFAULTS);
             assert_eq!(words, wanted);
         }

@@ -12,7 +12,7 @@
 use super::engine::nvllm_engine;
 use super::guard::{guard, guard_value};
 use super::handle::visit;
-use super::memory::{self, Place, Versioned};
+use super::memory::{self, OutStruct, Versioned};
 use super::refusal::Refusal;
 use super::status::nvllm_status_code::{self, NVLLM_OK};
 use super::status::{nvllm_error, nvllm_status};
@@ -282,7 +282,7 @@ pub unsafe extern "C" fn nvllm_default_options(
     guard("nvllm_default_options", error, || {
         let options = NonNull::new(options).ok_or(Refusal::Null("options"))?;
         // SAFETY: the header asks for NULL or a live engine, and for struct_size bytes; NULL was refused above.
-        let (engine, options) = unsafe { (visit(engine)?, Place::new(options)?) };
+        let (engine, options) = unsafe { (visit(engine)?, OutStruct::new(options)?) };
         options.write(nvllm_request_options::of(&engine.handle().default_params()));
         Ok(NVLLM_OK)
     })

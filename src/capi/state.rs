@@ -42,7 +42,7 @@ pub unsafe extern "C" fn nvllm_reset_prefix_cache(
 /// The cached prompts of these blocks are evicted, also those that nvllm_restore_prefix restored. Requests go on, between any two
 /// steps. If no byte can be given back, nothing changes and nothing is evicted.
 ///
-/// Blocks get memory again when requests need more of them than have some, those at the beginning of the cache first; until then, cached
+/// Memory is mapped again on demand, lowest block first; until then, cached
 /// prompts are evicted as in a smaller cache. If there is no memory then, requests wait and are preempted as if the cache were
 /// full, and a request with no other one running ends with NVLLM_FINISH_ERROR and NVLLM_ERR_OUT_OF_MEMORY. The engine remains usable.
 ///

@@ -4,7 +4,7 @@
 use super::engine::nvllm_engine;
 use super::guard::{guard, guard_value};
 use super::handle::visit;
-use super::memory::{self, Buffer, Place, Versioned};
+use super::memory::{self, Buffer, OutStruct, Versioned};
 use super::refusal::Refusal;
 use super::status::nvllm_status_code::NVLLM_OK;
 use super::status::{nvllm_error, nvllm_status};
@@ -85,7 +85,7 @@ pub unsafe extern "C" fn nvllm_get_stats(
     guard("nvllm_get_stats", error, || {
         let stats = NonNull::new(stats).ok_or(Refusal::Null("stats"))?;
         // SAFETY: the header asks for NULL or a live engine, and for struct_size bytes; NULL was refused above.
-        let (engine, stats) = unsafe { (visit(engine)?, Place::new(stats)?) };
+        let (engine, stats) = unsafe { (visit(engine)?, OutStruct::new(stats)?) };
         stats.write(engine.handle().stats().into());
         Ok(NVLLM_OK)
     })

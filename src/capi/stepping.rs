@@ -5,7 +5,7 @@ use super::engine::nvllm_engine;
 use super::engine_options::count;
 use super::guard::{guard, guard_value};
 use super::handle::{Handle, Push, visit};
-use super::memory::{self, Place, Versioned};
+use super::memory::{self, OutStruct, Versioned};
 use super::refusal::{Refusal, status_of};
 use super::status::nvllm_status_code::{NVLLM_CLOSED, NVLLM_NO_OUTPUT, NVLLM_OK};
 use super::status::{nvllm_error, nvllm_status};
@@ -171,7 +171,7 @@ pub unsafe extern "C" fn nvllm_step(
     guard("nvllm_step", error, || {
         // SAFETY: the header asks for NULL or a live engine, and for NULL or a struct of struct_size bytes.
         let (engine, result) =
-            unsafe { (visit(engine)?, NonNull::new(result).map(|result| Place::new(result)).transpose()?) };
+            unsafe { (visit(engine)?, NonNull::new(result).map(|result| OutStruct::new(result)).transpose()?) };
         let budget = match budget_us {
             0 => Budget::OnePass,
             _ => Budget::Time(Duration::from_micros(budget_us)),
@@ -271,7 +271,7 @@ pub unsafe extern "C" fn nvllm_poll_output(
     guard("nvllm_poll_output", error, || {
         let output = NonNull::new(output).ok_or(Refusal::Null("output"))?;
         // SAFETY: the header asks for NULL or a live engine, and for struct_size bytes; NULL was refused above.
-        let (engine, place) = unsafe { (visit(engine)?, Place::new(output)?) };
+        let (engine, place) = unsafe { (visit(engine)?, OutStruct::new(output)?) };
         engine.work(|work| match &mut work.opened {
             Opened::Follower(_) => Ok(NVLLM_NO_OUTPUT),
             Opened::Leader(leader) => match leader.next_output() {

@@ -140,7 +140,7 @@ pub fn quantize(model: &Path, to: &Path, bits: Quantization, mut show: Progress)
 
 /// Which of the processes of a job this is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct ProcessOfJob {
     /// How many there are; 0 is this one alone.
     pub processes: u32,
     pub index: u32,
@@ -152,7 +152,12 @@ pub struct Place {
 pub struct Engine(NonNull<ffi::nvllm_engine>);
 
 impl Engine {
-    pub fn open(model: &Path, options: &EngineOptions, place: &Place, mut show: Progress) -> Result<Engine, Error> {
+    pub fn open(
+        model: &Path,
+        options: &EngineOptions,
+        place: &ProcessOfJob,
+        mut show: Progress,
+    ) -> Result<Engine, Error> {
         let model = c_path(model)?;
         let rendezvous = place.rendezvous.as_deref().map(CString::new).transpose()?;
         let mut config = init(ffi::nvllm_engine_config_init);

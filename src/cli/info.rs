@@ -1,7 +1,7 @@
 //! The command `info`: what is a model, and how much memory does it need?
 
 use crate::conversation::{Conversation, Role};
-use crate::engine::{CODING_NONE, Engine, Place};
+use crate::engine::{CODING_NONE, Engine, ProcessOfJob};
 use crate::failure::Failure;
 use crate::model::{self, Model};
 use crate::terminal::Answers;
@@ -110,7 +110,7 @@ fn open(path: &Path, options: &EngineOptions) -> Result<Engine, Failure> {
         max_num_seqs: Some(1),
         ..EngineOptions::default()
     };
-    Model { path, options: &options, place: &Place::default() }.open(When::Auto)
+    Model { path, options: &options, place: &ProcessOfJob::default() }.open(When::Auto)
 }
 
 /// The name of the model's class: of config.json, or of the architecture of a GGUF file. None where the files do not say.

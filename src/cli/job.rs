@@ -1,6 +1,6 @@
 //! The place of this process among those that compute a model together: from the command line, and what that leaves open from a launcher.
 
-use crate::engine::Place;
+use crate::engine::ProcessOfJob;
 use crate::failure::Failure;
 use crate::launcher::find_place;
 use crate::terminal::Answers;
@@ -9,14 +9,14 @@ use std::env;
 
 /// A place, and the launcher that told it.
 pub struct Job {
-    pub place: Place,
+    pub place: ProcessOfJob,
     launcher: Option<&'static str>,
 }
 
 impl Job {
     pub fn find(options: &EngineOptions) -> Result<Job, Failure> {
         let mut job = Job {
-            place: Place {
+            place: ProcessOfJob {
                 processes: options.num_processes.unwrap_or(0),
                 index: options.process_index.unwrap_or(0),
                 local_index: 0,
@@ -53,7 +53,7 @@ impl Job {
     }
 
     fn check(&self) -> Result<(), Failure> {
-        let Place { processes, index, ref rendezvous, .. } = self.place;
+        let ProcessOfJob { processes, index, ref rendezvous, .. } = self.place;
         if index >= processes.max(1) {
             let (processes, last) = (processes.max(1), processes.max(1) - 1);
             let message = match last {
@@ -77,7 +77,7 @@ impl Job {
 
     /// The command `place`.
     pub fn print(&self) -> Result<(), Failure> {
-        let Place { processes, index, ref rendezvous, .. } = self.place;
+        let ProcessOfJob { processes, index, ref rendezvous, .. } = self.place;
         let mut answers = Answers::new();
         match rendezvous {
             Some(rendezvous) if processes > 1 => {

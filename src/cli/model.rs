@@ -1,6 +1,6 @@
 //! How is the engine of a command opened? With the options of the command line, a bar while it loads, and help where there is no model.
 
-use crate::engine::{Engine, Place};
+use crate::engine::{Engine, ProcessOfJob};
 use crate::failure::Failure;
 use crate::terminal::Bar;
 use nanovllm_cli::{EngineOptions, When};
@@ -10,7 +10,7 @@ use std::path::Path;
 pub struct Model<'a> {
     pub path: &'a Path,
     pub options: &'a EngineOptions,
-    pub place: &'a Place,
+    pub place: &'a ProcessOfJob,
 }
 
 impl Model<'_> {

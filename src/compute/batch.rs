@@ -58,7 +58,7 @@ pub struct Batch {
     /// How each of them is sampled. `[samples]`
     pub sampling: Vec<Sampling>,
     /// Tokens whose logits are changed before one is chosen; each `Sampling` names its range.
-    pub adjustments: Vec<Adjustment>,
+    pub adjustments: Vec<LogitBias>,
     /// Bit sets of the tokens that may be chosen, bit `t % 32` of word `t / 32` for token `t`; each `Sampling` names where its
     /// own begins.
     pub masks: Vec<u32>,
@@ -105,23 +105,23 @@ pub struct StateCopy {
 /// belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, NoUninit)]
 #[repr(C)]
-pub struct Adjustment {
+pub struct LogitBias {
     /// Which token; each at most once per sample.
     pub token: TokenId,
-    /// How often it was generated; 0 where it stands in the prompt alone. [`UNUSED`](Adjustment::UNUSED) where it has come
+    /// How often it was generated; 0 where it stands in the prompt alone. [`UNUSED`](LogitBias::UNUSED) where it has come
     /// nowhere yet: no penalty applies then.
     pub uses: u32,
     /// Added at the end. Minus infinity makes it a token that is never chosen.
     pub bias: f32,
 }
 
-impl Adjustment {
+impl LogitBias {
     /// The `uses` of a token that neither the prompt nor the answer has.
     pub const UNUSED: u32 = u32::MAX;
 
     /// A token that is never chosen.
-    pub fn ban(token: TokenId) -> Adjustment {
-        Adjustment { token, uses: Adjustment::UNUSED, bias: f32::NEG_INFINITY }
+    pub fn ban(token: TokenId) -> LogitBias {
+        LogitBias { token, uses: LogitBias::UNUSED, bias: f32::NEG_INFINITY }
     }
 }
 
@@ -250,11 +250,11 @@ pub struct Sampling {
     pub adjusted_start: u32,
     /// One past its last entry.
     pub adjusted_end: u32,
-    /// See [`Adjustment`]; 1 is none.
+    /// See [`LogitBias`]; 1 is none.
     pub repetition_penalty: f32,
-    /// See [`Adjustment`]; 0 is none.
+    /// See [`LogitBias`]; 0 is none.
     pub presence_penalty: f32,
-    /// See [`Adjustment`]; 0 is none.
+    /// See [`LogitBias`]; 0 is none.
     pub frequency_penalty: f32,
     /// A [`FROM_PREVIOUS`] token that the adjustments do not count yet: it has one more use, or its first. Or [`NO_TOKEN`].
     pub awaited: TokenId,

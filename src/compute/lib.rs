@@ -21,6 +21,7 @@ pub mod cpu;
 pub mod cuda;
 mod device;
 mod experts;
+mod head_part;
 mod host_matrix;
 mod host_vector;
 mod kv_shape;
@@ -42,6 +43,7 @@ pub use experts::{
     CHOSEN_MAX, EXPERTS_MAX, ExpertRows, ExpertsShape, GROUPS_MAX, Groups, Router, RouterVectors, RoutesShape, Scores,
     SharedExpert,
 };
+pub use head_part::{HEAD_PARTS_MAX, HeadColumns, HeadPart};
 pub use host_matrix::HostMatrix;
 pub use host_vector::HostVector;
 pub use kv_shape::{

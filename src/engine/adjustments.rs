@@ -6,25 +6,25 @@
 
 use crate::api::sampling_params::SamplingParams;
 use base::TokenId;
-use compute::batch::{Adjustment, Sampling};
+use compute::batch::{LogitBias, Sampling};
 
 /// The adjustments of one sequence.
 #[derive(Clone, Default)]
-pub struct Adjustments {
+pub struct LogitBiases {
     repetition_penalty: f32,
     presence_penalty: f32,
     frequency_penalty: f32,
     /// Tokens that have come and tokens with a bias. In ascending order of the tokens, each once.
-    list: Vec<Adjustment>,
+    list: Vec<LogitBias>,
 }
 
-impl Adjustments {
+impl LogitBiases {
     /// Those of a request before its first token. `biases` are in ascending order of their tokens.
-    pub fn new(params: &SamplingParams, biases: &[Adjustment], prompt: &[TokenId]) -> Adjustments {
+    pub fn new(params: &SamplingParams, biases: &[LogitBias], prompt: &[TokenId]) -> LogitBiases {
         let SamplingParams { repetition_penalty, presence_penalty, frequency_penalty, .. } = *params;
         let mut list = Vec::with_capacity(biases.len());
         if repetition_penalty != 1.0 {
-            list.extend(prompt.iter().map(|&token| Adjustment { token, uses: 0, bias: 0.0 }));
+            list.extend(prompt.iter().map(|&token| LogitBias { token, uses: 0, bias: 0.0 }));
             list.sort_unstable_by_key(|entry| entry.token);
             list.dedup_by_key(|entry| entry.token);
             let of_prompt = list.len();
@@ -38,7 +38,7 @@ impl Adjustments {
         } else {
             list.extend_from_slice(biases);
         }
-        Adjustments { repetition_penalty, presence_penalty, frequency_penalty, list }
+        LogitBiases { repetition_penalty, presence_penalty, frequency_penalty, list }
     }
 
     /// Whether tokens have to be counted.
@@ -57,12 +57,12 @@ impl Adjustments {
     pub fn count(&mut self, token: TokenId) {
         if self.has_penalty() {
             let uses = &mut self.entry(token).uses;
-            *uses = if *uses == Adjustment::UNUSED { 1 } else { *uses + 1 };
+            *uses = if *uses == LogitBias::UNUSED { 1 } else { *uses + 1 };
         }
     }
 
     /// Describes them to a sample; `banned` tokens, in ascending order, may not be chosen. Entries go to the end of `entries`.
-    pub fn write(&self, banned: &[TokenId], sampling: &mut Sampling, entries: &mut Vec<Adjustment>) {
+    pub fn write(&self, banned: &[TokenId], sampling: &mut Sampling, entries: &mut Vec<LogitBias>) {
         sampling.repetition_penalty = self.repetition_penalty;
         sampling.presence_penalty = self.presence_penalty;
         sampling.frequency_penalty = self.frequency_penalty;
@@ -71,7 +71,7 @@ impl Adjustments {
         for &token in banned {
             let before = list.partition_point(|entry| entry.token < token);
             entries.extend_from_slice(&list[..before]);
-            entries.push(Adjustment::ban(token));
+            entries.push(LogitBias::ban(token));
             let skipped = before + usize::from(list.get(before).is_some_and(|entry| entry.token == token));
             list = &list[skipped..];
         }
@@ -80,11 +80,11 @@ impl Adjustments {
     }
 
     /// The entry of a token, made where there is none.
-    fn entry(&mut self, token: TokenId) -> &mut Adjustment {
+    fn entry(&mut self, token: TokenId) -> &mut LogitBias {
         let index = match self.list.binary_search_by_key(&token, |entry| entry.token) {
             Ok(index) => index,
             Err(index) => {
-                self.list.insert(index, Adjustment { token, uses: Adjustment::UNUSED, bias: 0.0 });
+                self.list.insert(index, LogitBias { token, uses: LogitBias::UNUSED, bias: 0.0 });
                 index
             }
         };
@@ -96,22 +96,22 @@ impl Adjustments {
 mod tests {
     use super::*;
 
-    const UNUSED: u32 = Adjustment::UNUSED;
+    const UNUSED: u32 = LogitBias::UNUSED;
 
     /// Token, uses, bias.
     type Entry = (TokenId, u32, f32);
 
-    fn biases(params: &SamplingParams) -> Vec<Adjustment> {
-        let bias = |&(token, bias): &(TokenId, f32)| Adjustment { token, uses: UNUSED, bias };
-        let mut biases: Vec<Adjustment> = params.logit_bias.iter().map(bias).collect();
+    fn biases(params: &SamplingParams) -> Vec<LogitBias> {
+        let bias = |&(token, bias): &(TokenId, f32)| LogitBias { token, uses: UNUSED, bias };
+        let mut biases: Vec<LogitBias> = params.logit_bias.iter().map(bias).collect();
         biases.sort_unstable_by_key(|entry| entry.token);
         biases
     }
 
-    fn written(adjustments: &Adjustments, banned: &[TokenId]) -> Vec<Entry> {
+    fn written(adjustments: &LogitBiases, banned: &[TokenId]) -> Vec<Entry> {
         let mut sampling = Sampling::GREEDY;
         // Those of another sample stand before them.
-        let mut entries = vec![Adjustment::ban(99)];
+        let mut entries = vec![LogitBias::ban(99)];
         adjustments.write(banned, &mut sampling, &mut entries);
         assert_eq!(sampling.adjusted(), 1..entries.len());
         entries[1..].iter().map(|entry| (entry.token, entry.uses, entry.bias)).collect()
@@ -142,7 +142,7 @@ mod tests {
             ),
         ];
         for (name, params, expected) in cases {
-            let mut adjustments = Adjustments::new(&params, &biases(&params), &[5, 3, 5]);
+            let mut adjustments = LogitBiases::new(&params, &biases(&params), &[5, 3, 5]);
             for token in [5, 7, 5] {
                 adjustments.count(token);
             }
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn a_ban_takes_the_place_of_what_else_is_known_of_a_token() {
         let params = SamplingParams { presence_penalty: 1.0, logit_bias: vec![(4, 1.0)], ..SamplingParams::default() };
-        let mut adjustments = Adjustments::new(&params, &biases(&params), &[]);
+        let mut adjustments = LogitBiases::new(&params, &biases(&params), &[]);
         adjustments.count(2);
         adjustments.count(4);
         let never = f32::NEG_INFINITY;
@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn counting_allocates_nothing_where_memory_was_reserved() {
         let params = SamplingParams { frequency_penalty: 1.0, ..SamplingParams::default() };
-        let mut adjustments = Adjustments::new(&params, &[], &[1, 2, 3]);
+        let mut adjustments = LogitBiases::new(&params, &[], &[1, 2, 3]);
         adjustments.reserve(100);
         let before = adjustments.list.as_ptr();
         (0..100).for_each(|token| adjustments.count(99 - token));

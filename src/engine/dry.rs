@@ -10,7 +10,7 @@
 use crate::api::sampling_params::SamplingParams;
 use crate::results::stop_strings::Search;
 use base::TokenId;
-use compute::batch::{Adjustment, Sampling};
+use compute::batch::{LogitBias, Sampling};
 use std::cmp::Reverse;
 use std::sync::Arc;
 use text::tokenizer::Tokenizer;
@@ -96,7 +96,7 @@ impl History {
     }
 
     /// Adds the penalties to what a sample has at the end of `entries`, in ascending order of the tokens.
-    pub fn write(&self, sampling: &mut Sampling, entries: &mut Vec<Adjustment>) {
+    pub fn write(&self, sampling: &mut Sampling, entries: &mut Vec<LogitBias>) {
         let (start, known) = (sampling.adjusted_start as usize, entries.len());
         let len = self.tokens.len();
         let visible = len.min(self.rules.window);
@@ -105,13 +105,13 @@ impl History {
             let run = run.min((visible - before - 1) as u32);
             let next = self.tokens[len - before - 1];
             if run >= self.rules.allowed_length && next & BREAKER == 0 {
-                entries.push(Adjustment { token: next, uses: run, bias: 0.0 });
+                entries.push(LogitBias { token: next, uses: run, bias: 0.0 });
             }
         }
         entries[known..].sort_unstable_by_key(|entry| (entry.token, Reverse(entry.uses)));
         let (mut end, mut latest) = (known, None);
         for at in known..entries.len() {
-            let Adjustment { token, uses: run, .. } = entries[at];
+            let LogitBias { token, uses: run, .. } = entries[at];
             if latest.replace(token) == Some(token) {
                 continue;
             }
@@ -123,7 +123,7 @@ impl History {
                     *bias = if bias.is_finite() { (*bias - penalty).max(f32::MIN) } else { *bias };
                 }
                 Err(_) => {
-                    entries[end] = Adjustment { token, uses: Adjustment::UNUSED, bias: -penalty };
+                    entries[end] = LogitBias { token, uses: LogitBias::UNUSED, bias: -penalty };
                     end += 1;
                 }
             }

@@ -18,7 +18,7 @@ mod results;
 mod saved_prefix;
 mod schedule;
 
-pub use api::generate::{Ask, Asked, Progress};
+pub use api::generate::{NextPrompt, Progress, PromptResults};
 pub use api::handle::{EngineHandle, Waited};
 pub use api::{beam_search, request, sampling_params};
 pub use results::{logprobs, output};

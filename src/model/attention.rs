@@ -1,10 +1,11 @@
 //! The attention of a layer: projections, optional norms of queries and keys, rotation, cache, an optional gate, and the way out.
 
+use crate::latent::{Latent, LatentScratch};
 use crate::linear::{Inputs, Linear, Projection};
 use crate::names::QkvNames;
 use crate::norm::Norm;
 use crate::shard::{Back, HeadShares, Sharding, columns_of};
-use crate::spec::{Bias, DecoderSpec, KvSource, OutputGate, QkNorm, SelfAttention, Sinks, Temperature, Values};
+use crate::spec::{self, Bias, DecoderSpec, KvSource, OutputGate, QkNorm, SelfAttention, Sinks, Temperature, Values};
 use crate::weights::Weights;
 use base::error::Result;
 use compute::ops;
@@ -20,8 +21,7 @@ pub struct Attention<B: Backend> {
     place: KvPlace,
     spec: AttentionSpec,
     shape: Shape,
-    /// Queries, keys and values in one matrix.
-    qkv: Linear<B>,
+    input: Input<B>,
     /// For this rank's heads, as the queries.
     gate: Option<Linear<B>>,
     norms: Option<Norms<B>>,
@@ -32,6 +32,14 @@ pub struct Attention<B: Backend> {
     /// `[heads]`
     sinks: Option<B::Vector>,
     output: Linear<B>,
+}
+
+/// What makes queries, keys and values.
+enum Input<B: Backend> {
+    /// One matrix.
+    Direct(Linear<B>),
+    /// Projections of latents.
+    Latent(Box<Latent<B>>),
 }
 
 /// Norms of queries and keys.
@@ -59,13 +67,14 @@ struct Rope<B: Backend> {
 }
 
 /// Heads of a layer, those of all ranks. Layers of one shape share their memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 struct Shape {
     heads: usize,
     kv_heads: usize,
     head_dim: usize,
     /// Whether it has keys and values of its own.
     has_keys: bool,
+    latent: Option<spec::Latent>,
 }
 
 /// What attention writes on its way, shared by all layers of one shape. One per shape, in the order in which layers first have them.
@@ -78,6 +87,7 @@ struct ShapeScratch<B: Backend> {
     qkv: Tensor<B::Storage>,
     /// `[tokens, heads * head_dim]`
     attended: Tensor<B::Storage>,
+    latent: Option<LatentScratch<B>>,
     /// What multiplies it, before the sigmoid, in a model whose layers have a gate.
     gate: Option<Tensor<B::Storage>>,
     /// The same of all ranks, where the projection out of attention reads it whole.
@@ -86,6 +96,8 @@ struct ShapeScratch<B: Backend> {
     whole: Option<[Tensor<B::Storage>; 2]>,
     /// Columns of the queries of each rank in the rows of all, and those of its keys. `[ranks]`
     shares: [Vec<Range<usize>>; 2],
+    /// Columns of what each rank gives to the projection back. `[ranks]`
+    attended_shares: Vec<Range<usize>>,
 }
 
 /// What attention reads besides the stream: the sequences of this pass and where their tokens are.
@@ -181,8 +193,8 @@ impl<B: Backend> AttentionScratch<B> {
 
 impl Shape {
     fn of(attention: &SelfAttention) -> Shape {
-        let &SelfAttention { kv_heads, head_dim, kv_source, .. } = attention;
-        Shape { heads: attention.scores.heads, kv_heads, head_dim, has_keys: kv_source == KvSource::Own }
+        let &SelfAttention { kv_heads, head_dim, kv_source, latent, .. } = attention;
+        Shape { heads: attention.scores.heads, kv_heads, head_dim, has_keys: kv_source == KvSource::Own, latent }
     }
 }
 
@@ -194,7 +206,8 @@ impl<B: Backend> ShapeScratch<B> {
         sharding: &Sharding,
         tokens: usize,
     ) -> Result<ShapeScratch<B>> {
-        let Shape { heads, kv_heads, head_dim: dim, has_keys } = shape;
+        let Shape { heads, kv_heads, head_dim: dim, has_keys, latent } = shape;
+        let value = latent.map_or(dim, |latent| latent.value);
         let shares = sharding.heads(heads, kv_heads);
         let queries = shares.own_heads().len() * dim;
         let keys = shares.own_kv_heads().len() * dim;
@@ -210,15 +223,20 @@ impl<B: Backend> ShapeScratch<B> {
             shape,
             qkv: tensor(queries + if has_keys { 2 * keys } else { 0 })?,
             attended: tensor(queries)?,
+            latent: latent
+                .map(|latent| LatentScratch::new(backend, &latent, shares.own_heads().len(), tokens))
+                .transpose()?,
             gate: has_gate.then(|| tensor(queries)).transpose()?,
-            all_attended: sharding.gathers().then(|| tensor(heads * dim)).transpose()?,
+            all_attended: sharding.gathers().then(|| tensor(heads * value)).transpose()?,
             whole,
             shares: [&shares.heads, &shares.kv_heads]
                 .map(|heads| heads.iter().map(|heads| columns_of(heads, dim)).collect()),
+            attended_shares: shares.heads.iter().map(|heads| columns_of(heads, value)).collect(),
         })
     }
 
     fn set_rows(&mut self, tokens: usize) {
+        self.latent.iter_mut().for_each(|latent| latent.set_rows(tokens));
         let whole = self.whole.iter_mut().flatten();
         let optional = self.gate.iter_mut().chain(&mut self.all_attended).chain(whole);
         let all = [&mut self.qkv, &mut self.attended].into_iter().chain(optional);
@@ -246,6 +264,7 @@ impl<B: Backend> Attention<B> {
         let is_projected = spec.values == Values::Projected;
         let has_keys = spec.kv_source == KvSource::Own;
         let stacked = match parts.qkv {
+            _ if spec.latent.is_some() => Vec::new(),
             QkvNames::Separate { query, key, value } if !has_keys => {
                 // Published files have them all the same.
                 [key, value, parts.key_norm].into_iter().for_each(|part| weights.leave(&name(part)));
@@ -286,7 +305,9 @@ impl<B: Backend> Attention<B> {
                 Some(Linear::load(backend, weights, Inputs::all(hidden), &[gate], Bias::None, true)?)
             }
         };
-        let Back { inputs, outputs, adds_bias } = sharding.back(wide, queries);
+        let wide = spec.scores.heads * spec.value_dim();
+        let values = columns_of(&shares.own_heads(), spec.value_dim());
+        let Back { inputs, outputs, adds_bias } = sharding.back(wide, values);
         let output = Projection { name: name(parts.output), outputs: hidden, own: vec![outputs] };
         let inputs = Inputs { all: wide, own: inputs };
         let sinks = match spec.sinks {
@@ -296,11 +317,18 @@ impl<B: Backend> Attention<B> {
                 Some(backend.vector(&[part])?)
             }
         };
+        let input = match &spec.latent {
+            None => Input::Direct(Linear::load(backend, weights, Inputs::all(hidden), &stacked, spec.qkv_bias, true)?),
+            Some(latent) => {
+                let of_rank = (layer, shares.own_heads());
+                Input::Latent(Box::new(Latent::load(backend, spec, latent, weights, of_rank, hidden)?))
+            }
+        };
         Ok(Attention {
             place,
             spec: AttentionSpec { heads: shares.own_heads().len(), ..spec.scores },
             shape: Shape::of(spec),
-            qkv: Linear::load(backend, weights, Inputs::all(hidden), &stacked, spec.qkv_bias, true)?,
+            input,
             gate,
             norms: Norms::load(backend, spec, &shares, weights, layer)?,
             value_norm: spec.value_norm,
@@ -313,7 +341,10 @@ impl<B: Backend> Attention<B> {
 
     /// The layer that reads the input, where one alone does.
     pub fn input(&self) -> Option<&Linear<B>> {
-        self.gate.is_none().then_some(&self.qkv)
+        match &self.input {
+            Input::Direct(qkv) if self.gate.is_none() => Some(qkv),
+            Input::Direct(_) | Input::Latent(_) => None,
+        }
     }
 
     /// The projection of what [`forward`](Self::forward) returns back into the stream.
@@ -330,8 +361,13 @@ impl<B: Backend> Attention<B> {
         x: &Tensor<B::Storage>,
     ) -> &'a Tensor<B::Storage> {
         let Context { cache, tables, device_batch } = context;
-        let ShapeScratch { qkv, attended, gate, all_attended, whole, shares, .. } = scratch.of(self.shape);
-        self.qkv.forward(backend, qkv, x);
+        let ShapeScratch { qkv, attended, latent, gate, all_attended, whole, shares, attended_shares, .. } =
+            scratch.of(self.shape);
+        match (&self.input, &mut *latent) {
+            (Input::Latent(projections), Some(latent)) => projections.forward(backend, latent, qkv, x),
+            (Input::Direct(all), _) => all.forward(backend, qkv, x),
+            (Input::Latent(_), None) => unreachable!("scratch of the same shape"),
+        }
         let is_whole = self.norms.as_ref().is_some_and(|norms| norms.extent == NormExtent::Whole);
         let whole = whole.as_mut().filter(|_| is_whole).map(|[queries, keys]| {
             let first_key = self.spec.heads * self.shape.head_dim;
@@ -355,9 +391,13 @@ impl<B: Backend> Attention<B> {
             layer.forward(backend, gate, x);
             ops::sigmoid_mul(backend, attended, gate);
         }
+        let attended = match (latent, &self.shape.latent) {
+            (Some(scratch), Some(latent)) => scratch.narrowed(backend, latent, attended),
+            _ => &*attended,
+        };
         match all_attended {
             Some(all) => {
-                ops::join_columns(backend, all, Some(Part { x: attended, first: 0 }), &shares[0]);
+                ops::join_columns(backend, all, Some(Part { x: attended, first: 0 }), attended_shares);
                 all
             }
             None => attended,

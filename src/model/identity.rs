@@ -9,10 +9,10 @@ use crate::quantization::{
 use crate::rope::{Ramp, Rope, RopeScaling, Temperature};
 use crate::spec::{
     AddedEmbeddings, Bias, Branch, Correction, DecoderSpec, ExpertScales, Experts, FeedForward, GatedDelta,
-    GatedShortConv, GroupNorm, Groups, Head, HeadWeights, KvSource, LayerInput, LayerInputs, LayerSpec, Logits, Mixer,
-    Mlp, MlpForm, Norm, NormWeight, OutputGate, Part, PooledLayer, PooledTensors, PositionRows, QkNorm, Recurrent,
-    Router, ScanScales, Scores, SelfAttention, SharedExpert, SharedGate, Sinks, StateSpace, StreamScale, Sublayer,
-    SublayerNorms, Values,
+    GatedShortConv, GroupNorm, Groups, Head, HeadWeights, KvSource, Latent, LayerInput, LayerInputs, LayerSpec, Logits,
+    Mixer, Mlp, MlpForm, Norm, NormWeight, OutputGate, Part, PooledLayer, PooledTensors, PositionRows, QkNorm,
+    Recurrent, Router, ScanScales, Scores, SelfAttention, SharedExpert, SharedGate, Sinks, StateSpace, StreamScale,
+    Sublayer, SublayerNorms, Values,
 };
 use compute::{
     Activation, AttentionSpec, Curve, DeltaHeads, GateOrder, NormKind, NormOrder, Pairing, Reach, ScanHeads, ValueOrder,
@@ -249,6 +249,7 @@ fn self_attention(attention: &SelfAttention) -> String {
         kv_source,
         values,
         value_norm,
+        latent,
         qkv_bias,
         output_bias,
         output_gate,
@@ -302,6 +303,19 @@ fn self_attention(attention: &SelfAttention) -> String {
         Values::Keys => fields.push(("values", "Keys".to_owned())),
     }
     fields.extend(value_norm.map(|eps| ("value_norm", value(eps))));
+    fields.extend(latent.as_ref().map(
+        |Latent { query_rank, rank, nope, rope, value: of_values, norm: of_latents }| {
+            let fields = [
+                ("query_rank", value(query_rank)),
+                ("rank", value(rank)),
+                ("nope", value(nope)),
+                ("rope", value(rope)),
+                ("value", value(of_values)),
+                ("norm", norm(of_latents)),
+            ];
+            ("latent", record("Latent", &fields))
+        },
+    ));
     match sinks {
         Sinks::None => (),
         Sinks::Stored => fields.push(("sinks", "Stored".to_owned())),

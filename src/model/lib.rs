@@ -15,6 +15,7 @@ mod feed_forward;
 mod fields;
 mod gguf;
 mod identity;
+mod latent;
 mod layer;
 mod layer_inputs;
 mod linear;

@@ -89,6 +89,8 @@ pub struct AttentionNames {
     pub output: &'static str,
     /// Projection to the gate of what the one before reads. Empty where no model has one.
     pub gate: &'static str,
+    /// What projections to queries, keys and values read in models with latent attention.
+    pub latent: LatentNames,
     /// Norm of queries.
     pub query_norm: &'static str,
     /// Norm of keys.
@@ -111,6 +113,65 @@ pub enum QkvNames {
     },
     /// One tensor, with the rows of queries, then of keys, then of values.
     Fused(&'static str),
+}
+
+/// The latents of attention, behind the number of its layer. Empty where no model has them.
+#[derive(Clone, Copy, Debug)]
+pub struct LatentNames {
+    /// Projection to the latent of queries.
+    pub query_down: &'static str,
+    /// Its norm.
+    pub query_norm: &'static str,
+    /// Projection of it to queries.
+    pub query_up: &'static str,
+    /// Projection of the input to queries, where there is no latent of these.
+    pub query: &'static str,
+    /// Projection to the latent of keys and values, and then to what is rotated of keys.
+    pub down: &'static str,
+    /// Norm of the latent.
+    pub norm: &'static str,
+    /// Projections of it.
+    pub up: LatentUpNames,
+}
+
+/// The projections of a latent to keys and values.
+#[derive(Clone, Copy, Debug)]
+pub enum LatentUpNames {
+    /// One tensor, with the rows of the key of a head and then of its value, head after head.
+    ByHead(&'static str),
+    /// Two tensors of a matrix per head, of which that of keys is transposed: `[heads, rank, nope]` and `[heads, value, rank]`. Where a file has not these, it
+    /// has the one tensor.
+    Separate {
+        /// Projection to keys.
+        key: &'static str,
+        /// Projection to values.
+        value: &'static str,
+        /// Both.
+        both: &'static str,
+    },
+}
+
+impl LatentNames {
+    /// The names of its projections.
+    pub fn projections(&self) -> [&'static str; 7] {
+        let LatentNames { query_down, query_up, query, down, up, .. } = *self;
+        let [first, second, third] = match up {
+            LatentUpNames::ByHead(both) => [both; 3],
+            LatentUpNames::Separate { key, value, both } => [key, value, both],
+        };
+        [query_down, query_up, query, down, first, second, third]
+    }
+
+    /// Of decoders without them.
+    pub const NONE: LatentNames = LatentNames {
+        query_down: "",
+        query_norm: "",
+        query_up: "",
+        query: "",
+        down: "",
+        norm: "",
+        up: LatentUpNames::ByHead(""),
+    };
 }
 
 /// The parts of a gated delta rule, behind the number of its layer. Empty where no model has one.
@@ -143,6 +204,15 @@ pub enum DeltaInputNames {
         b: &'static str,
         /// Projection to the inputs of the decays.
         a: &'static str,
+    },
+    /// Three tensors, of which the last has the rows of one key head after those of another.
+    Mixed {
+        /// Projection to queries, then keys, then values.
+        qkv: &'static str,
+        /// Projection to the gates of the norm.
+        gate: &'static str,
+        /// The `b` of the values of a key head, then their `a`.
+        ba: &'static str,
     },
     /// Two tensors, each with the rows of one key head after those of another.
     ByKeyHead {
@@ -277,6 +347,8 @@ pub struct ExpertNames {
     pub each: MlpNames,
     /// The tensors of all experts.
     pub stacked: MlpNames,
+    /// The projections into all experts in one tensor, with the rows of the gate first, which a file may have in the place of two. Empty where none has it.
+    pub stacked_in: &'static str,
     /// How these are written.
     pub matrices: StackedMatrices,
     /// The expert that computes all tokens.
@@ -327,6 +399,7 @@ pub const LLAMA: Names = Names {
         qkv: QkvNames::Separate { query: "self_attn.q_proj", key: "self_attn.k_proj", value: "self_attn.v_proj" },
         output: "self_attn.o_proj",
         gate: "",
+        latent: LatentNames::NONE,
         query_norm: "self_attn.q_norm",
         key_norm: "self_attn.k_norm",
         sinks: "",
@@ -349,6 +422,7 @@ pub const LLAMA: Names = Names {
         before: "mlp.experts.",
         each: MlpNames { gate_up: GateUpNames::Separate { gate: "gate_proj", up: "up_proj" }, down: "down_proj" },
         stacked: MlpNames { gate_up: GateUpNames::Fused("mlp.experts.gate_up_proj"), down: "mlp.experts.down_proj" },
+        stacked_in: "",
         matrices: StackedMatrices::Rows,
         shared: MlpNames {
             gate_up: GateUpNames::Separate { gate: "mlp.shared_expert.gate_proj", up: "mlp.shared_expert.up_proj" },

@@ -333,7 +333,7 @@ impl PositionSettings {
                 supported: "one set for all layers in a model of this class",
             });
         }
-        let place = Place { theta_beside: "rope_theta", original_beside: true };
+        let place = FieldSource { theta_beside: "rope_theta", original_beside: true };
         place.read(config, parameters, max_position_embeddings, defaults)
     }
 
@@ -353,7 +353,7 @@ impl PositionSettings {
             LayerType::Full => ("full_attention", "rope_theta"),
             LayerType::Sliding => ("sliding_attention", "rope_local_base_freq"),
         };
-        let place = Place { theta_beside, original_beside: false };
+        let place = FieldSource { theta_beside, original_beside: false };
         if let Some(all) = config.object("rope_parameters")? {
             if let Some((field, _)) = all.iter().find(|(_, value)| !value.is_object() && !value.is_null()) {
                 return Err(Error::UnsupportedModel {
@@ -373,14 +373,14 @@ impl PositionSettings {
 }
 
 /// Where a set of parameters leaves fields to the config around it.
-struct Place {
+struct FieldSource {
     /// The field that has `theta` if the set has none.
     theta_beside: &'static str,
     /// Whether `original_max_position_embeddings` beside the set wins over the one inside.
     original_beside: bool,
 }
 
-impl Place {
+impl FieldSource {
     fn read(
         &self,
         config: Fields,
@@ -488,8 +488,7 @@ fn llama3(scaling: Fields, original_positions: usize) -> Result<RopeScaling> {
 fn yarn(scaling: Fields, max_position_embeddings: usize, original_positions: usize) -> Result<RopeScaling> {
     let stretch = max_position_embeddings as f64 / original_positions as f64;
     let factor = scaling.positive_or_none("factor")?.unwrap_or(stretch);
-    // Attention over a longer context is flatter; the paper sharpens it by a little more for each e-fold.
-    let sharpness = |weight: f64| if factor <= 1.0 { 1.0 } else { 0.1 * weight * factor.ln() + 1.0 };
+    let sharpness = |weight: f64| sharpness(factor, weight);
     let weights = (number_or_zero(scaling, "mscale")?, number_or_zero(scaling, "mscale_all_dim")?);
     let attention_factor = match (scaling.positive_or_none("attention_factor")?, weights) {
         (Some(given), _) => given,
@@ -504,6 +503,12 @@ fn yarn(scaling: Fields, max_position_embeddings: usize, original_positions: usi
         ramp: if scaling.flag("truncate")? == Some(false) { Ramp::Exact } else { Ramp::Whole },
         original_positions,
     })
+}
+
+/// What YaRN multiplies for a context that is `factor` times as long: attention over it is flatter, and the paper sharpens it by a little more for each
+/// e-fold.
+pub fn sharpness(factor: f64, weight: f64) -> f64 {
+    if factor <= 1.0 { 1.0 } else { 0.1 * weight * factor.ln() + 1.0 }
 }
 
 fn long_rope(scaling: Fields, max_position_embeddings: usize, original_positions: usize) -> Result<RopeScaling> {

@@ -184,6 +184,8 @@ const HARMLESS: &[&str] = &[
     "initializer_range",
     "initializer_factor",
     "router_aux_loss_coef",
+    "aux_loss_alpha",
+    "seq_aux",
     "router_jitter_noise",
     "output_router_logits",
     "pretraining_tp",
@@ -192,6 +194,7 @@ const HARMLESS: &[&str] = &[
     "org_vocab_size",
     // How another program runs it.
     "use_cache",
+    "ep_size",
     "cache_implementation",
     "chunk_size_feed_forward",
     "output_attentions",

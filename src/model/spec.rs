@@ -13,11 +13,13 @@ pub use compute::{Groups, Router, Scores};
 pub use feed_forward::{
     Correction, ExpertScales, Experts, FeedForward, LayerInput, Logits, Mlp, MlpForm, SharedExpert, SharedGate,
 };
+pub use latent::Latent;
 pub use layer::{Branch, LayerSpec, Part, StreamScale, Sublayer};
 pub use recurrent::{GatedDelta, GatedShortConv, GroupNorm, Recurrent, ScanScales, StateSpace};
 
 mod check;
 mod feed_forward;
+mod latent;
 mod layer;
 mod recurrent;
 
@@ -175,6 +177,8 @@ pub struct SelfAttention {
     pub values: Values,
     /// What is added to the mean of squares of a value head that is divided by its root, without weights. `None`: values are as projected.
     pub value_norm: Option<f32>,
+    /// What the projections to queries, keys and values read. `None`: the input.
+    pub latent: Option<Latent>,
     /// Of the projections to queries, keys and values.
     pub qkv_bias: Bias,
     /// Of the projection out of attention.
@@ -495,6 +499,11 @@ impl SelfAttention {
     /// Width of all query heads.
     pub fn query_width(&self) -> usize {
         self.scores.heads * self.head_dim
+    }
+
+    /// Numbers in a head of what attention gives to the projection back.
+    pub fn value_dim(&self) -> usize {
+        self.latent.map_or(self.head_dim, |latent| latent.value)
     }
 
     /// Width of all key heads, and of all value heads.

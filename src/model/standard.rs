@@ -135,6 +135,7 @@ impl Standard {
             kv_source: KvSource::Own,
             values: Values::Projected,
             value_norm: None,
+            latent: None,
             qkv_bias: Bias::None,
             output_bias: Bias::None,
             output_gate: OutputGate::None,

@@ -23,20 +23,24 @@ impl WeightPart {
 
     /// The part that the matrix `name` belongs to.
     pub fn of(name: &str, names: &Names) -> WeightPart {
-        let AttentionNames { qkv, output, gate, .. } = names.attention;
+        let AttentionNames { qkv, output, gate, latent, .. } = names.attention;
+        let in_latent = |part: &str| latent.projections().contains(&part);
         let in_attention = |part: &str| match qkv {
             QkvNames::Separate { query, key, value } => [query, key, value, output, gate].contains(&part),
             QkvNames::Fused(all) => [all, output, gate].contains(&part),
         };
         let in_delta = |part: &str| match names.delta.input {
             DeltaInputNames::Separate { qkv, gate, b, a } => [qkv, gate, b, a, names.delta.output].contains(&part),
+            DeltaInputNames::Mixed { qkv, gate, ba } => [qkv, gate, ba, names.delta.output].contains(&part),
             DeltaInputNames::ByKeyHead { qkvz, ba } => [qkvz, ba, names.delta.output].contains(&part),
         };
         let (conv, scan) = (&names.short_conv, &names.scan);
         let in_recurrent = |part: &str| [conv.input, conv.output, scan.input, scan.output].contains(&part);
         let in_layer = name.strip_prefix(names.layers).and_then(|rest| rest.split_once('.'));
         match in_layer {
-            Some((_, part)) if in_attention(part) || in_delta(part) || in_recurrent(part) => WeightPart::Attention,
+            Some((_, part)) if in_attention(part) || in_latent(part) || in_delta(part) || in_recurrent(part) => {
+                WeightPart::Attention
+            }
             Some(_) => WeightPart::FeedForward,
             None if name == names.head => WeightPart::Head,
             None => WeightPart::Embedding,

@@ -3,8 +3,11 @@
 //! A matrix that its file has as codes is given as codes, as far as backends hold them; another one is quantized where the options ask
 //! for it, and otherwise given in one number type. Invariant: when [`Weights::finish`] has returned, every tensor of the decoder's parts was taken once.
 
+mod latent;
 mod modules;
 mod stacked;
+
+pub use latent::LatentShape;
 
 use crate::fields::Fields;
 use crate::identity;

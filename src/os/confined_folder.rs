@@ -21,14 +21,14 @@ use std::path::{Path, PathBuf};
 pub struct ConfinedFolder {
     /// As the caller spells it.
     path: PathBuf,
-    folder: Place,
+    folder: AllowedFolder,
     /// `blobs` of a download cache.
-    blobs: Option<Place>,
+    blobs: Option<AllowedFolder>,
 }
 
 /// A folder in which files may lie.
 #[derive(Debug)]
-struct Place {
+struct AllowedFolder {
     /// Without links.
     path: PathBuf,
     /// Whether files in folders below it count, too.
@@ -46,13 +46,13 @@ impl ConfinedFolder {
     /// [`Error::Io`] where there is no folder, or where it cannot be read.
     pub fn new(path: &Path) -> Result<ConfinedFolder> {
         let refused = |source| Error::Io { path: path.into(), source };
-        let folder = Place::new(fs::canonicalize(path).map_err(refused)?, true).map_err(refused)?;
+        let folder = AllowedFolder::new(fs::canonicalize(path).map_err(refused)?, true).map_err(refused)?;
         let mut above = folder.path.ancestors().skip(1);
         let snapshots = above.find(|folder| folder.file_name().is_some_and(|name| name == "snapshots"));
         let blobs = snapshots.map(|snapshots| snapshots.with_file_name("blobs"));
         // One that is a link itself could lead anywhere.
         let blobs = blobs.filter(|blobs| fs::symlink_metadata(blobs).is_ok_and(|facts| facts.is_dir()));
-        let blobs = blobs.map(|blobs| Place::new(blobs, false)).transpose().map_err(refused)?;
+        let blobs = blobs.map(|blobs| AllowedFolder::new(blobs, false)).transpose().map_err(refused)?;
         Ok(ConfinedFolder { path: path.into(), folder, blobs })
     }
 
@@ -98,7 +98,7 @@ impl ConfinedFolder {
     }
 
     /// Where `path` leads, without links, and in which of the folders that is.
-    fn place_of(&self, path: &Path) -> Result<(&Place, PathBuf)> {
+    fn place_of(&self, path: &Path) -> Result<(&AllowedFolder, PathBuf)> {
         let real = fs::canonicalize(path).map_err(|source| Error::Io { path: path.into(), source })?;
         match [&self.folder].into_iter().chain(&self.blobs).find(|place| place.has(&real)) {
             Some(place) => Ok((place, real)),
@@ -116,12 +116,12 @@ fn leads_out(path: &Path, real: &Path) -> Error {
 }
 
 #[cfg(unix)]
-impl Place {
-    fn new(path: PathBuf, is_deep: bool) -> io::Result<Place> {
+impl AllowedFolder {
+    fn new(path: PathBuf, is_deep: bool) -> io::Result<AllowedFolder> {
         use std::os::unix::fs::OpenOptionsExt;
         let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
         let folder = fs::OpenOptions::new().read(true).custom_flags(flags).open(&path)?;
-        Ok(Place { path, is_deep, folder })
+        Ok(AllowedFolder { path, is_deep, folder })
     }
 
     /// Whether this is the folder at a path: it may be mounted twice, or have a name that knows no capitals.
@@ -134,7 +134,7 @@ impl Place {
         }
     }
 
-    /// Opens a path without links that [`Place::has`], and follows none that it has by now.
+    /// Opens a path without links that [`AllowedFolder::has`], and follows none that it has by now.
     fn open(&self, real: &Path) -> io::Result<File> {
         let below = real.strip_prefix(&self.path).map_err(|_| io::ErrorKind::NotFound)?;
         let (Some(name), Some(folders)) = (below.file_name(), below.parent()) else {
@@ -175,10 +175,10 @@ fn path_of(_: &File) -> io::Result<Option<PathBuf>> {
 }
 
 #[cfg(windows)]
-impl Place {
-    fn new(path: PathBuf, is_deep: bool) -> io::Result<Place> {
+impl AllowedFolder {
+    fn new(path: PathBuf, is_deep: bool) -> io::Result<AllowedFolder> {
         fs::read_dir(&path)?;
-        Ok(Place { path, is_deep })
+        Ok(AllowedFolder { path, is_deep })
     }
 
     fn is_at(&self, path: &Path) -> bool {
@@ -206,7 +206,7 @@ fn path_of(file: &File) -> io::Result<Option<PathBuf>> {
     }
 }
 
-impl Place {
+impl AllowedFolder {
     /// Whether a path without links is one of a file that lies here.
     fn has(&self, real: &Path) -> bool {
         match self.is_deep {

@@ -2,11 +2,11 @@
 
 use super::checkpoint::Checkpoint;
 use super::follower::Follower;
-use super::meeting::Seat;
 use super::options::EngineOptions;
 use super::parallel::ParallelRunner;
 use super::pass_runner::PassRunner;
 use super::peers::{Connection, Group, Peers};
+use super::rank_barrier::Rank;
 use super::rendezvous::{self, Processes};
 use super::{Device, Loaded, ModelInfo, Switches};
 use base::error::Result;
@@ -62,8 +62,8 @@ pub fn open(
     progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
 ) -> Result<(PassRunner<Cpu>, ModelInfo)> {
     let checkpoint = Checkpoint::open::<Cpu>(source, config)?;
-    let (seat, cpu) = (Seat::alone(), cpu.with_activations(activations(config)));
-    PassRunner::open(&Switches::NONE, checkpoint, config, Device::Cpu, &seat, |_, _, _, _| Ok(cpu), progress)
+    let (rank, cpu) = (Rank::alone(), cpu.with_activations(activations(config)));
+    PassRunner::open(&Switches::NONE, checkpoint, config, Device::Cpu, &rank, |_, _, _, _| Ok(cpu), progress)
 }
 
 /// Loads the model of `source` for the ranks of this process, of `config.tensor_parallel_size`, which share `threads` threads.
@@ -93,29 +93,29 @@ pub fn open_ranks_with(
     let nodes = Nodes::detect();
     let group = config.processes.as_ref().map(|processes| meet(processes, config, &checkpoint, isa, progress));
     let group = group.transpose()?;
-    let (members, seats) = match group {
-        None => (Team::of(config.tensor_parallel_size), Seat::of(config.tensor_parallel_size)),
+    let (members, own) = match group {
+        None => (Team::of(config.tensor_parallel_size), Rank::of(config.tensor_parallel_size)),
         Some(group) => {
-            let place = group.peers().place();
-            let members = Team::spanning(place.ranks, place.ranks_of(place.process), links(group.peers()));
-            (members, Seat::spanning(group))
+            let world = group.peers().world();
+            let members = Team::spanning(world.ranks, world.ranks_of(world.process), links(group.peers()));
+            (members, Rank::spanning(group))
         }
     };
     let members: Vec<_> = members.into_iter().map(Some).collect();
     let (members, config, switches) = (Mutex::new(members), config.clone(), *switches);
-    let open = move |seat: &Seat, progress: &mut dyn FnMut(f32) -> ControlFlow<()>| {
-        let (at, ranks) = (seat.rank - seat.own().start, seat.own().len());
+    let open = move |rank: &Rank, progress: &mut dyn FnMut(f32) -> ControlFlow<()>| {
+        let (at, ranks) = (rank.index - rank.own().start, rank.own().len());
         let member = members.lock()[at].take().expect("each rank opens once");
         let node = nodes.of_rank(at, ranks);
         // The first rank has the caller's thread, which stays where its host wants it.
-        if !seat.is_first() {
+        if !rank.is_first() {
             node.into_iter().for_each(Node::bind_this_thread);
         }
         let cpu = Cpu::in_team(threads_of(at, ranks, threads), isa, member, node);
         let cpu = cpu.with_activations(activations(&config));
-        PassRunner::open(&switches, checkpoint.clone(), &config, Device::Cpu, seat, |_, _, _, _| Ok(cpu), progress)
+        PassRunner::open(&switches, checkpoint.clone(), &config, Device::Cpu, rank, |_, _, _, _| Ok(cpu), progress)
     };
-    ParallelRunner::open(seats, open, progress)
+    ParallelRunner::open(own, open, progress)
 }
 
 /// Connects this process with the others, which must have the same model and options, and processors that compute the same bits.
@@ -146,9 +146,9 @@ fn meet(
 /// The streams to other processes on which numbers travel.
 fn links(peers: &Peers) -> Links {
     let data = |connection: &Connection| connection.data.clone();
-    match peers.place().process {
+    match peers.world().process {
         0 => {
-            let ranks = |connection: &Connection| peers.place().ranks_of(connection.process);
+            let ranks = |connection: &Connection| peers.world().ranks_of(connection.process);
             Links::Followers(peers.connections().iter().map(|other| (ranks(other), data(other))).collect())
         }
         _ => Links::Leader(data(&peers.connections()[0])),

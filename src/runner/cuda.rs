@@ -2,11 +2,11 @@
 
 use super::checkpoint::Checkpoint;
 use super::follower::Follower;
-use super::meeting::Seat;
 use super::options::EngineOptions;
 use super::parallel::ParallelRunner;
 use super::pass_runner::PassRunner;
 use super::peers::Group;
+use super::rank_barrier::Rank;
 use super::rendezvous::{self, Processes};
 use super::{Device, Launching, Loaded, ModelInfo, Switches};
 use base::error::{Error, Result};
@@ -93,7 +93,7 @@ pub fn open_with(
     let _context = ContextGuard::push()?;
     let free = free_before(config, index)?;
     let checkpoint = Checkpoint::open::<Cuda>(source, config)?;
-    open_rank(switches, checkpoint, config, index, Place { free, member: None }, &Seat::alone(), progress)
+    open_rank(switches, checkpoint, config, index, RankDevice { free, member: None }, &Rank::alone(), progress)
 }
 
 /// Loads the model of `source` for one rank on each of `devices`, which are all ranks, or those of this process. A rank that waits for
@@ -137,22 +137,22 @@ pub fn open_ranks_by(
     let checkpoint = Checkpoint::open::<Cuda>(source, config)?;
     // Refused before any thread is started.
     Sharding::new(&checkpoint.model.spec, 0, ranks, Sums::Gathered)?;
-    let (members, seats) = match members.zip(processes) {
-        None => (Peers::open_by(transport, devices, config.peer_timeout())?, Seat::of(ranks)),
+    let (members, own) = match members.zip(processes) {
+        None => (Peers::open_by(transport, devices, config.peer_timeout())?, Rank::of(ranks)),
         Some((members, processes)) => {
             let group = meet(processes, config, &checkpoint, &members[0], progress)?;
-            (members, Seat::spanning(group))
+            (members, Rank::spanning(group))
         }
     };
-    let places = free.into_iter().zip(members).map(|(free, member)| Some(Place { free, member: Some(member) }));
+    let places = free.into_iter().zip(members).map(|(free, member)| Some(RankDevice { free, member: Some(member) }));
     let (places, config, switches) = (Mutex::new(places.collect::<Vec<_>>()), config.clone(), *switches);
     let devices = devices.to_vec();
-    let open = move |seat: &Seat, progress: &mut dyn FnMut(f32) -> ControlFlow<()>| {
-        let at = seat.rank - seat.own().start;
+    let open = move |rank: &Rank, progress: &mut dyn FnMut(f32) -> ControlFlow<()>| {
+        let at = rank.index - rank.own().start;
         let place = places.lock()[at].take().expect("each rank opens once");
-        open_rank(&switches, checkpoint.clone(), &config, devices[at], place, seat, progress)
+        open_rank(&switches, checkpoint.clone(), &config, devices[at], place, rank, progress)
     };
-    ParallelRunner::open(seats, open, progress)
+    ParallelRunner::open(own, open, progress)
 }
 
 /// Connects this process with the others, which must have the same model and options, and GPUs of one kind. `member` is one of its ranks.
@@ -189,9 +189,9 @@ fn meet(
 }
 
 /// Refuses a GPU that a rank of another process has, too. All ranks call it at the same time.
-fn check_own(member: &Member, index: usize, seat: &Seat) -> Result<()> {
+fn check_own(member: &Member, index: usize, rank: &Rank) -> Result<()> {
     let gpu = member.gpu()?;
-    let ranks_with_it = seat.agree(gpu)?.into_iter().filter(|other| *other == gpu).count();
+    let ranks_with_it = rank.all_gather(gpu)?.into_iter().filter(|other| *other == gpu).count();
     match ranks_with_it {
         1 => Ok(()),
         _ => Err(Error::Option {
@@ -217,7 +217,7 @@ fn check_devices(devices: &[usize], ranks: usize) -> Result<()> {
 }
 
 /// Where a rank computes.
-struct Place {
+struct RankDevice {
     /// What was free on its GPU before that was opened.
     free: Option<FreeBefore>,
     /// Its connection with the others, if there are others.
@@ -237,16 +237,16 @@ fn open_rank(
     checkpoint: Checkpoint,
     config: &EngineOptions,
     index: usize,
-    Place { free, member }: Place,
-    seat: &Seat,
+    RankDevice { free, member }: RankDevice,
+    rank: &Rank,
     progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
 ) -> Result<(PassRunner<Cuda>, ModelInfo)> {
     let dtype = checkpoint.weights.dtype();
     let open_backend = |spec: &DecoderSpec, sharding: &Sharding, kv_layout: &KvLayout, groups: &KvGroups| {
         let mut ropes = spec.ropes.iter().enumerate();
         ropes.try_for_each(|(index, rope)| check_rotary(rope.rotary(spec.rope_head_dim(index))))?;
-        if let Some(member) = member.as_ref().filter(|_| seat.group().is_some()) {
-            check_own(member, index, seat)?;
+        if let Some(member) = member.as_ref().filter(|_| rank.group().is_some()) {
+            check_own(member, index, rank)?;
         }
         let mut cuda = match member {
             Some(member) => Cuda::open_member(member, dtype)?,
@@ -272,7 +272,7 @@ fn open_rank(
         Ok(cuda)
     };
     let device = Device::Cuda { index };
-    let (mut runner, info) = PassRunner::open(switches, checkpoint, config, device, seat, open_backend, progress)?;
+    let (mut runner, info) = PassRunner::open(switches, checkpoint, config, device, rank, open_backend, progress)?;
     runner.backend.settle();
     Ok((runner, info))
 }

@@ -13,7 +13,7 @@ pub enum Kind {
     Hello = 1,
     /// All have joined. What process 0 lets them know: see [`super::rendezvous::meet`].
     Welcome = 2,
-    /// A follower's values in round `number` of a meeting. `[ranks of the process]`, 8 bytes each
+    /// A follower's values in round `number` of a barrier. `[ranks of the process]`, 8 bytes each
     Agree = 3,
     /// The values of all ranks. `[ranks]`, 8 bytes each
     Agreed = 4,

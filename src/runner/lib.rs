@@ -16,12 +16,12 @@ pub mod follower;
 mod frame;
 mod graphs;
 mod leader;
-mod meeting;
 mod memory;
 pub mod options;
 pub mod parallel;
 pub mod pass_runner;
 mod peers;
+mod rank_barrier;
 mod rendezvous;
 pub mod wire;
 

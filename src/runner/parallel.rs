@@ -5,14 +5,14 @@
 //! numbers; no thread waits for another within a pass. Ranks of other processes get their orders from the [leader](super::leader): there,
 //! a runner like this one computes them for a [follower](super::follower).
 //!
-//! Invariant: every rank gets the same orders in the same order. A rank that fails says so to the [meeting](super::meeting), releases the
+//! Invariant: every rank gets the same orders in the same order. A rank that fails says so to the [barrier](super::barrier), releases the
 //! others from their waits, and the engine ends with its error.
 
 use super::follower::Follower;
 use super::leader::Leader;
-use super::meeting::{Failure, Seat};
 use super::pass_runner::PassRunner;
 use super::peers::{Group, Peers};
+use super::rank_barrier::{Failure, Rank};
 use super::wire::BatchBounds;
 use super::{ModelInfo, Runner};
 use base::error::{Error, Result, filled};
@@ -46,7 +46,7 @@ pub const SENT_BYTES: usize = 8 << 20;
 pub struct ParallelRunner<B: Backend + 'static> {
     first: PassRunner<B>,
     others: Vec<Other>,
-    seat: Seat,
+    rank: Rank,
     sharding: Sharding,
     kv_layout: KvLayout,
     /// Bytes of one block of each rank. `[ranks]`
@@ -103,47 +103,47 @@ impl Orders {
 }
 
 impl<B: Backend + 'static> ParallelRunner<B> {
-    /// Opens a rank on each of `seats`, those of this process: the first on the calling thread, the others on threads of their own.
+    /// Opens each of `own`, the ranks of this process: the first on the calling thread, the others on threads of their own.
     /// `open` opens the runner of one rank. It meets the others at the same points as these.
     ///
     /// # Errors
     ///
     /// That of the first rank that failed.
     pub fn open(
-        seats: Vec<Seat>,
-        open: impl Fn(&Seat, &mut dyn FnMut(f32) -> ControlFlow<()>) -> Result<(PassRunner<B>, ModelInfo)>
+        own: Vec<Rank>,
+        open: impl Fn(&Rank, &mut dyn FnMut(f32) -> ControlFlow<()>) -> Result<(PassRunner<B>, ModelInfo)>
         + Send
         + Sync
         + 'static,
         progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
     ) -> Result<(ParallelRunner<B>, ModelInfo)> {
         let open = Arc::new(open);
-        let (seat, rest) = seats.split_first().expect("an engine has a rank");
+        let (rank, rest) = own.split_first().expect("an engine has a rank");
         let mut others: Vec<Other> = Vec::with_capacity(rest.len());
         for other in rest {
             match Other::start(other.clone(), open.clone()) {
                 Ok(other) => others.push(other),
                 Err(refusal) => {
-                    seat.fail(Failure::Error(refusal));
+                    rank.fail(Failure::Error(refusal));
                     break;
                 }
             }
         }
-        let opened = catch_unwind(AssertUnwindSafe(|| open(seat, progress)));
+        let opened = catch_unwind(AssertUnwindSafe(|| open(rank, progress)));
         let opened = match opened {
             Ok(Ok(opened)) => opened,
             failed => {
-                seat.fail(match failed {
+                rank.fail(match failed {
                     Ok(Err(error)) => Failure::Error(error),
                     Err(panic) => Failure::Panic(panic),
                     Ok(Ok(_)) => unreachable!("matched above"),
                 });
                 others.iter_mut().for_each(Other::end);
-                return Err(first_failure(seat));
+                return Err(first_failure(rank));
             }
         };
         let (first, info) = opened;
-        let leads = seat.group().filter(|_| seat.process() == 0);
+        let leads = rank.group().filter(|_| rank.process() == 0);
         let leader = leads.map(|group| Leader::new(group.peers().clone(), &info.limits)).transpose();
         let (batches, leader) = match (batches(&info.limits), leader) {
             (Ok(batches), Ok(leader)) => (batches, leader),
@@ -156,7 +156,7 @@ impl<B: Backend + 'static> ParallelRunner<B> {
         let (sharding, kv_layout) = (first.sharding().clone(), info.kv_layout.clone());
         let block_bytes = (0..sharding.ranks).map(|rank| sharding.kv_layout(rank, &kv_layout).block_bytes()).collect();
         Ok((
-            ParallelRunner { first, others, seat: seat.clone(), sharding, kv_layout, block_bytes, batches, leader },
+            ParallelRunner { first, others, rank: rank.clone(), sharding, kv_layout, block_bytes, batches, leader },
             info,
         ))
     }
@@ -181,7 +181,7 @@ impl<B: Backend + 'static> ParallelRunner<B> {
     ///
     /// If there are no other processes.
     pub fn into_follower(self, info: &ModelInfo) -> Result<Follower> {
-        let peers = self.seat.group().expect("a follower has a leader").peers().clone();
+        let peers = self.rank.group().expect("a follower has a leader").peers().clone();
         let ModelInfo { limits, num_kv_blocks: num_blocks, vocab_size, .. } = *info;
         let num_states = info.states.slots;
         let bounds = BatchBounds { limits, num_blocks, num_states, vocab_size, depth: B::DEPTH };
@@ -191,7 +191,7 @@ impl<B: Backend + 'static> ParallelRunner<B> {
 
     /// The ranks of this process.
     fn own(&self) -> Range<usize> {
-        self.seat.rank..self.seat.rank + 1 + self.others.len()
+        self.rank.index..self.rank.index + 1 + self.others.len()
     }
 
     /// The first rank, for tests.
@@ -215,7 +215,7 @@ impl<B: Backend + 'static> ParallelRunner<B> {
     }
 
     fn check(&self) -> Result<()> {
-        if self.seat.is_broken() { Err(first_failure(&self.seat)) } else { Ok(()) }
+        if self.rank.is_broken() { Err(first_failure(&self.rank)) } else { Ok(()) }
     }
 
     fn tell(&self, order: impl Fn() -> Order) {
@@ -266,18 +266,18 @@ fn batches(limits: &BatchLimits) -> Result<[Arc<Batch>; BATCHES]> {
 }
 
 /// The error of the first rank that failed. A panic goes on here.
-fn first_failure(seat: &Seat) -> Error {
-    match seat.take_failure() {
+fn first_failure(rank: &Rank) -> Error {
+    match rank.take_failure() {
         Some(Failure::Error(error)) => error,
         Some(Failure::Panic(panic)) => resume_unwind(panic),
-        None => seat.lost(),
+        None => rank.lost(),
     }
 }
 
 /// What to tell the caller, whose own rank has failed with `error`: the first failure of all ranks, which other processes learn, too.
-fn failure_of(seat: &Seat, error: Error) -> Error {
-    seat.fail(Failure::Error(error));
-    first_failure(seat)
+fn failure_of(rank: &Rank, error: Error) -> Error {
+    rank.fail(Failure::Error(error));
+    first_failure(rank)
 }
 
 impl<B: Backend + 'static> Runner for ParallelRunner<B> {
@@ -293,10 +293,10 @@ impl<B: Backend + 'static> Runner for ParallelRunner<B> {
     }
 
     fn collect(&mut self, deadline: Option<Instant>) -> Result<Option<Sampled<'_>>> {
-        let seat = self.seat.clone();
+        let rank = self.rank.clone();
         match self.first.collect(deadline) {
-            Ok(_) if seat.is_broken() => Err(first_failure(&seat)),
-            Err(error) => Err(failure_of(&seat, error)),
+            Ok(_) if rank.is_broken() => Err(first_failure(&rank)),
+            Err(error) => Err(failure_of(&rank, error)),
             sampled => sampled,
         }
     }
@@ -315,7 +315,7 @@ impl<B: Backend + 'static> Runner for ParallelRunner<B> {
 
     fn read_blocks(&mut self, blocks: &[BlockId], to: &mut [u8]) -> Result<()> {
         self.finish()?;
-        if self.seat.process() > 0 {
+        if self.rank.process() > 0 {
             return self.read_own(blocks, to);
         }
         let (all, own) = (self.kv_layout.block_bytes(), self.own());
@@ -337,7 +337,7 @@ impl<B: Backend + 'static> Runner for ParallelRunner<B> {
     }
 
     fn write_blocks(&mut self, blocks: &[BlockId], from: &[u8]) -> Result<()> {
-        if self.seat.process() > 0 {
+        if self.rank.process() > 0 {
             return self.write_own(blocks, from);
         }
         if self.leader.is_some() {
@@ -357,7 +357,7 @@ impl<B: Backend + 'static> Runner for ParallelRunner<B> {
     }
 
     fn peers(&self) -> Option<&Arc<Peers>> {
-        self.seat.group().map(Group::peers)
+        self.rank.group().map(Group::peers)
     }
 
     /// All ranks use the same blocks.
@@ -371,8 +371,8 @@ impl<B: Backend + 'static> Runner for ParallelRunner<B> {
 impl<B: Backend + 'static> ParallelRunner<B> {
     /// The ranks of each other process.
     fn others_ranks(&self) -> impl Iterator<Item = Range<usize>> + use<B> {
-        let place = self.seat.group().map(|group| group.peers().place());
-        place.into_iter().flat_map(|place| (1..place.processes).map(move |process| place.ranks_of(process)))
+        let world = self.rank.group().map(|group| group.peers().world());
+        world.into_iter().flat_map(|world| (1..world.processes).map(move |process| world.ranks_of(process)))
     }
 
     /// Blocks that are read or written at once: all, unless other processes are asked.
@@ -392,7 +392,7 @@ impl<B: Backend + 'static> ParallelRunner<B> {
     fn finish(&mut self) -> Result<()> {
         match self.first.finish() {
             Ok(()) => self.check(),
-            Err(error) => Err(failure_of(&self.seat, error)),
+            Err(error) => Err(failure_of(&self.rank, error)),
         }
     }
 
@@ -405,7 +405,7 @@ impl<B: Backend + 'static> ParallelRunner<B> {
             read
         };
         let others: Vec<_> = self.others.iter().map(read).collect();
-        let own = blocks.len() * self.block_bytes(self.seat.rank);
+        let own = blocks.len() * self.block_bytes(self.rank.index);
         self.first.read_blocks(blocks, to.split_off_mut(..own).expect("room for each rank"))?;
         for read in &others {
             let bytes = self.answer(read)?;
@@ -417,8 +417,8 @@ impl<B: Backend + 'static> ParallelRunner<B> {
     /// Writes the heads of the ranks of this process, rank after rank.
     fn write_own(&mut self, blocks: &[BlockId], from: &[u8]) -> Result<()> {
         let shared: Arc<[BlockId]> = blocks.into();
-        let (own, mut rest) = from.split_at(blocks.len() * self.block_bytes(self.seat.rank));
-        for (rank, other) in (self.seat.rank + 1..).zip(&self.others) {
+        let (own, mut rest) = from.split_at(blocks.len() * self.block_bytes(self.rank.index));
+        for (rank, other) in (self.rank.index + 1..).zip(&self.others) {
             let (theirs, after) = rest.split_at(blocks.len() * self.block_bytes(rank));
             let mut bytes = buffer(theirs.len())?;
             bytes.copy_from_slice(theirs);
@@ -457,7 +457,7 @@ impl<B: Backend + 'static> ParallelRunner<B> {
     /// The reason why the first rank failed, where it is another rank.
     fn reason(&self, error: Error) -> Error {
         self.first.abandon();
-        failure_of(&self.seat, error)
+        failure_of(&self.rank, error)
     }
 }
 
@@ -468,7 +468,7 @@ fn buffer(bytes: usize) -> Result<Vec<u8>> {
 impl<B: Backend + 'static> Drop for ParallelRunner<B> {
     fn drop(&mut self) {
         // Other processes learn that the engine is closed before they miss the rest of a pass.
-        self.seat.group().into_iter().for_each(Group::close);
+        self.rank.group().into_iter().for_each(Group::close);
         // A pass that the first rank has not finished is waited for by the others.
         self.first.abandon();
         self.others.iter_mut().for_each(Other::end);
@@ -477,9 +477,9 @@ impl<B: Backend + 'static> Drop for ParallelRunner<B> {
 
 impl Other {
     fn start<B: Backend + 'static>(
-        seat: Seat,
+        rank: Rank,
         open: Arc<
-            impl Fn(&Seat, &mut dyn FnMut(f32) -> ControlFlow<()>) -> Result<(PassRunner<B>, ModelInfo)>
+            impl Fn(&Rank, &mut dyn FnMut(f32) -> ControlFlow<()>) -> Result<(PassRunner<B>, ModelInfo)>
             + Send
             + Sync
             + 'static,
@@ -489,10 +489,10 @@ impl Other {
         // As many as can be in the queue at once: a pass per shared batch and one to be given.
         orders.queue.lock().reserve(2 * BATCHES);
         let taken = orders.clone();
-        let rank = seat.rank;
+        let index = rank.index;
         let live = move || {
             let lived = catch_unwind(AssertUnwindSafe(|| {
-                let (mut runner, _) = open(&seat, &mut |_| ControlFlow::Continue(()))?;
+                let (mut runner, _) = open(&rank, &mut |_| ControlFlow::Continue(()))?;
                 drop(open);
                 let served = catch_unwind(AssertUnwindSafe(|| serve(&mut runner, &taken)));
                 // Said before the others are released, so that they find the reason.
@@ -501,17 +501,17 @@ impl Other {
                     Ok(Err(error)) => Some(Failure::Error(error)),
                     Err(panic) => Some(Failure::Panic(panic)),
                 };
-                failure.into_iter().for_each(|failure| seat.fail(failure));
+                failure.into_iter().for_each(|failure| rank.fail(failure));
                 runner.abandon();
                 Ok(())
             }));
             match lived {
                 Ok(Ok(())) => {}
-                Ok(Err(error)) => seat.fail(Failure::Error(error)),
-                Err(panic) => seat.fail(Failure::Panic(panic)),
+                Ok(Err(error)) => rank.fail(Failure::Error(error)),
+                Err(panic) => rank.fail(Failure::Panic(panic)),
             }
         };
-        let thread = spawn(&format!("rank-{rank}"), STACK_BYTES, live)?;
+        let thread = spawn(&format!("rank-{index}"), STACK_BYTES, live)?;
         Ok(Other { orders, thread: Some(thread) })
     }
 

@@ -8,8 +8,8 @@
 
 use super::checkpoint::Checkpoint;
 use super::graphs::{self, Capture, Graphs};
-use super::meeting::Seat;
 use super::options::{EngineOptions, PrefixCache};
+use super::rank_barrier::Rank;
 use super::{Device, KvBudget, Launching, ModelInfo, Runner, StateInfo, Switches, blocks_of, memory};
 use base::error::Result;
 use base::log::{Level, log};
@@ -64,16 +64,16 @@ struct StageCosts {
 }
 
 impl<B: Backend> PassRunner<B> {
-    /// Loads what the rank of `seat` computes of a model. `progress` is called with a fraction from 0 to 1; `Break` cancels.
+    /// Loads what the rank of `rank` computes of a model. `progress` is called with a fraction from 0 to 1; `Break` cancels.
     ///
     /// `open_backend` opens `device`, once it is known which part of the model it must compute and over which KV cache. All ranks of a
-    /// meeting call this at the same time, with equal checkpoints and configurations.
+    /// barrier call this at the same time, with equal checkpoints and configurations.
     pub fn open(
         switches: &Switches,
         checkpoint: Checkpoint,
         config: &EngineOptions,
         device: Device,
-        seat: &Seat,
+        rank: &Rank,
         open_backend: impl FnOnce(&DecoderSpec, &Sharding, &KvLayout, &KvGroups) -> Result<B>,
         progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
     ) -> Result<(PassRunner<B>, ModelInfo)> {
@@ -84,11 +84,11 @@ impl<B: Backend> PassRunner<B> {
             _ => Sums::Gathered,
         };
         let sums = switches.sums.unwrap_or(sums);
-        let sharding = Sharding::new(spec, seat.rank, seat.ranks, sums)?;
+        let sharding = Sharding::new(spec, rank.index, rank.ranks, sums)?;
         let whole_layout = spec.kv_layout(&limits, kv_format);
-        let kv_layout = sharding.kv_layout(seat.rank, &whole_layout);
-        let block_bytes = memory::BlockBytes::new(&sharding, seat.own(), &whole_layout);
-        let state_bytes = memory::BlockBytes::of_states(spec, &sharding, seat.own());
+        let kv_layout = sharding.kv_layout(rank.index, &whole_layout);
+        let block_bytes = memory::BlockBytes::new(&sharding, rank.own(), &whole_layout);
+        let state_bytes = memory::BlockBytes::of_states(spec, &sharding, rank.own());
         let interval = (config.prefix_cache == PrefixCache::On).then(|| config.state_interval());
         let groups = spec.kv_groups(&limits);
         let longest = blocks_of(limits.model_len, limits.block_size, groups.windowed);
@@ -104,10 +104,10 @@ impl<B: Backend> PassRunner<B> {
                 let bytes = match (config.kv_budget(), backend.device_memory()?) {
                     (KvBudget::Bytes(bytes), _) => bytes * state_bytes.of_rank / state_bytes.of_all.max(1),
                     (KvBudget::MemoryShare(share), Some(memory)) => {
-                        memory::roughly(memory, share, host.weights, seat.ranks)
+                        memory::roughly(memory, share, host.weights, rank.ranks)
                     }
                     (KvBudget::Default, Some(memory)) => {
-                        memory::roughly(memory, B::DEFAULTS.memory_share, host.weights, seat.ranks)
+                        memory::roughly(memory, B::DEFAULTS.memory_share, host.weights, rank.ranks)
                     }
                     (KvBudget::MemoryShare(share), None) => {
                         memory::host_bytes(Some(share), &limits, block_bytes, &host, &B::DEFAULTS)
@@ -116,7 +116,7 @@ impl<B: Backend> PassRunner<B> {
                 };
                 let rows = memory::rows_by_default(limits.rows, bytes, state_bytes.of_rank);
                 BatchLimits {
-                    rows: seat.agree(rows as u64)?.into_iter().min().map_or(rows, |rows| rows as usize),
+                    rows: rank.all_gather(rows as u64)?.into_iter().min().map_or(rows, |rows| rows as usize),
                     ..limits
                 }
             }
@@ -130,7 +130,7 @@ impl<B: Backend> PassRunner<B> {
             None if of_passes.is_some() => of_passes,
             None => Some(memory::host_room(config.kv_budget(), &limits, &needs, &host, &B::DEFAULTS)?),
             Some(_) => {
-                memory::check_weights(config.gpu_memory_bytes, host.weights / seat.ranks as u64)?;
+                memory::check_weights(config.gpu_memory_bytes, host.weights / rank.ranks as u64)?;
                 None
             }
         };
@@ -142,8 +142,8 @@ impl<B: Backend> PassRunner<B> {
         // where they are, which the first pass reads, are brought by one rank for all.
         let begun = Instant::now();
         if host_room.is_none() {
-            let own = seat.own();
-            weights.warm(seat.rank - own.start, own.len(), progress)?;
+            let own = rank.own();
+            weights.warm(rank.index - own.start, own.len(), progress)?;
         }
         let warm = Instant::now();
         let mut decoder = Decoder::load(&backend, spec, sharding, &mut weights, &limits, positions)?;
@@ -154,12 +154,12 @@ impl<B: Backend> PassRunner<B> {
         };
         let loaded = Instant::now();
         // From here on ranks wait for each other on their devices: none may be missing.
-        let weight_bytes = seat.agree(weights.bytes())?.into_iter().sum();
+        let weight_bytes = rank.all_gather(weights.bytes())?.into_iter().sum();
         let mut part_bytes = [0u64; 4];
         for part in WeightPart::ALL {
-            part_bytes[part as usize] = seat.agree(weights.summary().bytes(part))?.into_iter().sum();
+            part_bytes[part as usize] = rank.all_gather(weights.summary().bytes(part))?.into_iter().sum();
         }
-        if seat.is_first() {
+        if rank.is_first() {
             log(Level::Info, format_args!("weights: {}", weights.summary().describe()));
         }
         let met = Instant::now();
@@ -181,29 +181,30 @@ impl<B: Backend> PassRunner<B> {
             }
         };
         let blocks =
-            seat.agree(blocks as u64)?.into_iter().min().unwrap_or(0).min(whole_layout.addressable_blocks()) as usize;
-        let checkpoints = seat.agree(checkpoints as u64)?.into_iter().min().map_or(0, |states| states as usize);
+            rank.all_gather(blocks as u64)?.into_iter().min().unwrap_or(0).min(whole_layout.addressable_blocks())
+                as usize;
+        let checkpoints = rank.all_gather(checkpoints as u64)?.into_iter().min().map_or(0, |states| states as usize);
         let slots = if state.numbers > 0 { limits.rows + checkpoints } else { 0 };
         let states = backend.states(&StateShape { slots, ..state })?;
         let mut memory = SequenceMemory { cache: backend.kv_cache(&kv_layout, blocks)?, states };
-        seat.agree(0)?;
+        rank.all_gather(0)?;
         let warmed_up = Instant::now();
         // Ranks wait for each other to capture, which a pass does not.
-        let at_opening = seat.ranks > 1 || sizes.last().is_some_and(|&largest| backend.records_at_opening(largest));
+        let at_opening = rank.ranks > 1 || sizes.last().is_some_and(|&largest| backend.records_at_opening(largest));
         let when = if at_opening { Capture::Now } else { Capture::OnDemand };
         let graphs = Graphs::new(&sizes, when, &mut backend, &mut decoder, &mut memory, &mut batches[0], &limits)?;
-        if host_room.is_some() && seat.is_first() {
+        if host_room.is_some() && rank.is_first() {
             weights.warm(0, 1, progress)?;
         }
         let own_bytes = backend.device_memory()?.map_or(0, |memory| memory.own) + graphs.awaited() as u64 * graph_bytes;
-        let gpu_bytes = seat.agree(own_bytes)?.into_iter().max().unwrap_or(own_bytes);
+        let gpu_bytes = rank.all_gather(own_bytes)?.into_iter().max().unwrap_or(own_bytes);
         let ms = |from: Instant, to: Instant| (to - from).as_millis();
         log(
             Level::Debug,
             format_args!(
                 "rank {} opened: {} ms reading weights, {} ms loading them, {} ms waiting for other ranks, {} ms in the largest pass, \
                  {} ms capturing graphs",
-                seat.rank,
+                rank.index,
                 ms(begun, warm),
                 ms(warm, loaded),
                 ms(loaded, met),
@@ -221,8 +222,8 @@ impl<B: Backend> PassRunner<B> {
             kv_cache_bytes: blocks as u64 * block_bytes.of_all + slots as u64 * needs.state.of_all,
             states: StateInfo { slots, bytes: needs.state.of_all as usize, interval: config.state_interval() },
             gpu_bytes,
-            num_ranks: seat.ranks,
-            process: seat.process(),
+            num_ranks: rank.ranks,
+            process: rank.process(),
             ..info
         };
         let passes = batches.into_iter().map(Pass::new).collect();

@@ -33,7 +33,7 @@ const CHECK: Duration = Duration::from_millis(20);
 
 /// Which process this is, and who computes where: the ranks of a process are consecutive, and all processes have as many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct World {
     /// This process.
     pub process: usize,
     /// How many there are.
@@ -42,7 +42,7 @@ pub struct Place {
     pub ranks: usize,
 }
 
-impl Place {
+impl World {
     /// Ranks of each process.
     pub fn ranks_each(&self) -> usize {
         self.ranks / self.processes
@@ -84,7 +84,7 @@ impl Connection {
 
 /// The other processes.
 pub struct Peers {
-    place: Place,
+    world: World,
     connections: Vec<Connection>,
     timeout: Duration,
     state: Mutex<State>,
@@ -98,7 +98,7 @@ pub struct Peers {
 /// What came from other processes and was not taken yet.
 #[derive(Default)]
 struct State {
-    /// Of each connection: the round of a meeting and the values. `[connections]`
+    /// Of each connection: the round of a barrier and the values. `[connections]`
     agreed: Vec<Option<(u64, Vec<u64>)>>,
     /// Of each connection: what it answered to an order. `[connections]`
     answers: Vec<Option<Vec<u8>>>,
@@ -153,7 +153,7 @@ pub struct Group {
 
 impl Group {
     /// Begins to listen to `connections`, whose payloads have at most `max_bytes`.
-    pub fn new(place: Place, connections: Vec<Connection>, timeout: Duration, max_bytes: usize) -> Result<Group> {
+    pub fn new(world: World, connections: Vec<Connection>, timeout: Duration, max_bytes: usize) -> Result<Group> {
         let count = connections.len();
         let none = |_| None;
         let state = State {
@@ -165,7 +165,7 @@ impl Group {
         };
         let (state, changed) = (Mutex::new(state), Condvar::new());
         let peers = Arc::new(Peers {
-            place,
+            world,
             connections,
             timeout,
             state,
@@ -178,7 +178,7 @@ impl Group {
             let listened = catch_unwind(AssertUnwindSafe(|| listener.listen(max_bytes)));
             if listened.is_err() {
                 listener
-                    .fail(listener.place.process, "a bug in the library ended the thread that listens to the others");
+                    .fail(listener.world.process, "a bug in the library ended the thread that listens to the others");
             }
         };
         let thread = spawn("peers", STACK_BYTES, listen)?;
@@ -208,8 +208,8 @@ impl Drop for Group {
 
 impl Peers {
     /// Which process this is.
-    pub fn place(&self) -> Place {
-        self.place
+    pub fn world(&self) -> World {
+        self.world
     }
 
     /// The connections: of the leader with each follower in their order, of a follower with the leader.
@@ -261,9 +261,9 @@ impl Peers {
     /// # Errors
     ///
     /// [`Error::Peer`].
-    pub fn agree(&self, round: u64, own: &[u64]) -> Result<Vec<u64>> {
+    pub fn all_gather(&self, round: u64, own: &[u64]) -> Result<Vec<u64>> {
         let mut frame = Vec::new();
-        if self.place.process > 0 {
+        if self.world.process > 0 {
             write_frame(&mut frame, Kind::Agree, round, |to| put_values(to, own));
             self.send(0, &frame)?;
             return self.take_agreed(0, round);
@@ -280,7 +280,7 @@ impl Peers {
     fn take_agreed(&self, at: usize, round: u64) -> Result<Vec<u64>> {
         let (found, values) = self.wait(|state| state.agreed[at].take())?;
         if found != round {
-            self.fail(self.connections[at].process, "takes part in another round of a meeting");
+            self.fail(self.connections[at].process, "takes part in another round of a barrier");
             return Err(self.error().expect("it has just failed"));
         }
         Ok(values)
@@ -454,7 +454,7 @@ impl Peers {
         self.tell(state);
         if is_alive {
             let mut frame = Vec::new();
-            match self.place.process {
+            match self.world.process {
                 0 => write_frame(&mut frame, Kind::End, 0, |_| ()),
                 process => {
                     let reason = b"its engine was freed";

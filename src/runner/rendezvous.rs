@@ -6,7 +6,7 @@
 //! does the one that refuses it.
 
 use super::frame::{FrameReader, Head, Kind, printable, write_frame};
-use super::peers::{Connection, Group, Place, REASON_CHARS};
+use super::peers::{Connection, Group, REASON_CHARS, World};
 use base::error::{Error, Result};
 use base::log::{Level, log};
 use os::socket::{Address, Listener, ReadableSet, Socket, Stream};
@@ -47,7 +47,7 @@ const CONNECT_TIME: Duration = Duration::from_secs(1);
 /// How long whoever connects may take to introduce itself.
 const HELLO_TIME: Duration = Duration::from_secs(5);
 /// Connections that have not introduced themselves.
-const STRANGERS: usize = 64;
+const PENDING_MAX: usize = 64;
 /// Characters of a fact.
 const FACT_CHARS: usize = 80;
 
@@ -97,28 +97,28 @@ pub fn meet(
 ) -> Result<(Group, Vec<u8>)> {
     let Processes { count, index, rendezvous } = processes;
     let (connections, greeting) = match index {
-        0 => Reception::new(*count, rendezvous, facts)?.receive_all(greet, progress)?,
+        0 => Acceptor::new(*count, rendezvous, facts)?.receive_all(greet, progress)?,
         _ => {
             let (connection, greeting) = join(*index, rendezvous, facts, progress)?;
             (vec![connection], greeting)
         }
     };
     connections.iter().for_each(|connection| connection.control.set_user_timeout(timeout));
-    let group = Group::new(Place { process: *index, processes: *count, ranks }, connections, timeout, max_bytes)?;
+    let group = Group::new(World { process: *index, processes: *count, ranks }, connections, timeout, max_bytes)?;
     Ok((group, greeting))
 }
 
 /// Where process 0 waits for the others.
-struct Reception<'a> {
+struct Acceptor<'a> {
     listener: Listener,
     facts: &'a Facts,
-    strangers: Vec<Stranger>,
+    pending: Vec<PendingPeer>,
     /// Of each follower, the streams that are there. `[processes - 1]`
     joined: Vec<Joined>,
 }
 
 /// A connection whose hello has not come yet.
-struct Stranger {
+struct PendingPeer {
     stream: Stream,
     reader: FrameReader,
     since: Instant,
@@ -131,12 +131,12 @@ struct Joined {
     data: Option<Stream>,
 }
 
-impl<'a> Reception<'a> {
-    fn new(processes: usize, address: &Address, facts: &'a Facts) -> Result<Reception<'a>> {
+impl<'a> Acceptor<'a> {
+    fn new(processes: usize, address: &Address, facts: &'a Facts) -> Result<Acceptor<'a>> {
         let listener = Listener::new(address)?;
         log(Level::Info, format_args!("process 0 of {processes} listens at {address}"));
         let joined = (1..processes).map(|_| Joined::default()).collect();
-        Ok(Reception { listener, facts, strangers: Vec::new(), joined })
+        Ok(Acceptor { listener, facts, pending: Vec::new(), joined })
     }
 
     fn receive_all(
@@ -159,18 +159,18 @@ impl<'a> Reception<'a> {
                 self.refuse_all(missing, &reason);
                 return Err(Error::Peer { process: missing, reason });
             }
-            let sockets = self.strangers.iter().map(|stranger| stranger.stream.descriptor());
+            let sockets = self.pending.iter().map(|peer| peer.stream.descriptor());
             ReadableSet::new(sockets.chain([self.listener.descriptor()])).wait(TICK);
             while let Some(stream) = self.listener.accept() {
                 // Whoever has waited longest has had most time.
-                if self.strangers.len() == STRANGERS {
-                    self.strangers.remove(0);
+                if self.pending.len() == PENDING_MAX {
+                    self.pending.remove(0);
                 }
                 let reader = FrameReader::new(HELLO_BYTES);
-                self.strangers.push(Stranger { stream, reader, since: Instant::now() });
+                self.pending.push(PendingPeer { stream, reader, since: Instant::now() });
             }
-            self.hear_strangers()?;
-            self.forget_the_gone();
+            self.read_hellos()?;
+            self.drop_closed();
         }
         let greeting = greet().inspect_err(|error| self.refuse_all(0, &error.to_string()))?;
         assert!(greeting.len() <= HELLO_BYTES, "a greeting of {} bytes", greeting.len());
@@ -192,12 +192,12 @@ impl<'a> Reception<'a> {
         self.joined.iter().position(is_missing).map(|at| at + 1)
     }
 
-    fn hear_strangers(&mut self) -> Result<()> {
-        for mut stranger in std::mem::take(&mut self.strangers) {
-            match stranger.reader.read(&stranger.stream) {
-                Ok(None) if stranger.since.elapsed() < HELLO_TIME => self.strangers.push(stranger),
-                Ok(Some(head)) if head.kind == Kind::Hello => match Hello::read(stranger.reader.payload()) {
-                    Some(hello) => self.take_in(hello, stranger.stream)?,
+    fn read_hellos(&mut self) -> Result<()> {
+        for mut peer in std::mem::take(&mut self.pending) {
+            match peer.reader.read(&peer.stream) {
+                Ok(None) if peer.since.elapsed() < HELLO_TIME => self.pending.push(peer),
+                Ok(Some(head)) if head.kind == Kind::Hello => match Hello::read(peer.reader.payload()) {
+                    Some(hello) => self.take_in(hello, peer.stream)?,
                     None => ignore("its first bytes are none of this library"),
                 },
                 Ok(_) => ignore("it did not introduce itself"),
@@ -235,7 +235,7 @@ impl<'a> Reception<'a> {
     }
 
     /// A process that ended while it waited may be started again.
-    fn forget_the_gone(&mut self) {
+    fn drop_closed(&mut self) {
         for joined in &mut self.joined {
             let is_there = |stream: &Stream| {
                 stream.try_receive(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
@@ -400,7 +400,7 @@ mod tests {
                     for round in 0..100 {
                         let own = [10 * round + 2 * index as u64, 10 * round + 2 * index as u64 + 1];
                         let wanted: Vec<u64> = (0..6).map(|rank| 10 * round + rank).collect();
-                        assert_eq!(peers.agree(round, &own).unwrap(), wanted);
+                        assert_eq!(peers.all_gather(round, &own).unwrap(), wanted);
                     }
                     // The leader may close only once all have heard of the last round.
                     have_heard.wait();
@@ -446,7 +446,7 @@ mod tests {
 
     #[test]
     fn strangers_are_ignored_and_twins_are_refused() {
-        let all = processes("strangers", 3, 0);
+        let all = processes("pending", 3, 0);
         thread::scope(|scope| {
             let leader = scope.spawn(|| meet_with(&all, &facts(8)).unwrap());
             let connect = || loop {
@@ -458,7 +458,7 @@ mod tests {
             let garbage = connect();
             garbage.send_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
             assert!(garbage.receive_all(&mut [0]).is_err(), "it is closed");
-            let silent: Vec<Stream> = (0..STRANGERS + 3).map(|_| connect()).collect();
+            let silent: Vec<Stream> = (0..PENDING_MAX + 3).map(|_| connect()).collect();
             let mut hello = Hello { channel: CONTROL, process: 1, facts: facts(8).text() }.frame();
             hello[HEADER_AT] ^= 1;
             let other = connect();
@@ -469,11 +469,11 @@ mod tests {
             let (answer, answers) = mpsc::channel();
             for _ in 0..2 {
                 let answer = answer.clone();
-                scope.spawn(move || answer.send(meet_with(&processes("strangers", 3, 1), &facts(8))));
+                scope.spawn(move || answer.send(meet_with(&processes("pending", 3, 1), &facts(8))));
             }
             let twin = answers.recv().unwrap().err().expect("one is the second");
             assert!(twin.to_string().starts_with("process 1: another process with this process_index"), "{twin}");
-            let last = meet_with(&processes("strangers", 3, 2), &facts(8)).unwrap();
+            let last = meet_with(&processes("pending", 3, 2), &facts(8)).unwrap();
             let (leader, follower) = (leader.join().unwrap(), answers.recv().unwrap().unwrap());
             assert_eq!(leader.peers().connections().len(), 2);
             drop((silent, leader, follower, last));

@@ -5,7 +5,7 @@
 //! so that it can be computed without a further check, and nothing is allocated for bytes that claim more than these bounds.
 
 use compute::batch::{
-    Adjustment, Batch, BatchLimits, BlockCopy, FROM_PREVIOUS, MAX_LOGPROBS, NO_MASK, NO_STATE, NO_TOKEN, PoolKind,
+    Batch, BatchLimits, BlockCopy, FROM_PREVIOUS, LogitBias, MAX_LOGPROBS, NO_MASK, NO_STATE, NO_TOKEN, PoolKind,
     PooledRange, Sampling, StateCopy, StateSlot, WindowTable,
 };
 
@@ -26,7 +26,7 @@ pub struct BatchBounds {
 
 /// Lengths at the front of a batch, each of four bytes.
 const LENGTHS: usize = 13;
-/// Bytes of a [`Sampling`], of an [`Adjustment`] and of a [`BlockCopy`].
+/// Bytes of a [`Sampling`], of an [`LogitBias`] and of a [`BlockCopy`].
 const SAMPLING_BYTES: usize = 80;
 const ADJUSTMENT_BYTES: usize = 12;
 const COPY_BYTES: usize = 8;
@@ -154,7 +154,7 @@ pub fn encode(batch: &Batch, to: &mut Vec<u8>) {
     let arrays = [token_ids, positions, slots, row_starts, context_lens, block_tables, sampled_tokens];
     arrays.into_iter().for_each(|array| put(to, array));
     sampling.iter().for_each(|sampling| put_sampling(to, sampling));
-    for Adjustment { token, uses, bias } in adjustments {
+    for LogitBias { token, uses, bias } in adjustments {
         put(to, &[*token, *uses, bias.to_bits()]);
     }
     put(to, masks);
@@ -264,7 +264,7 @@ impl BatchDecoder {
         batch.sampling.extend((0..samples).map(|_| from.sampling()));
         batch.adjustments.extend((0..adjustments).map(|_| {
             let [token, uses, bias] = from.words();
-            Adjustment { token, uses, bias: f32::from_bits(bias) }
+            LogitBias { token, uses, bias: f32::from_bits(bias) }
         }));
         from.take(masks, &mut batch.masks);
         from.take(pooled, &mut batch.pooled_tokens);
@@ -414,7 +414,7 @@ impl BatchDecoder {
                 return Err(format!("a {what} is not in ascending order"));
             }
         }
-        for Adjustment { token, bias, .. } in &batch.adjustments {
+        for LogitBias { token, bias, .. } in &batch.adjustments {
             all("adjusted token", &[*token], |token| (token as usize) < vocab_size)?;
             is_true("bias", !bias.is_nan())?;
         }

@@ -1,4 +1,4 @@
-//! Weights in codes: every coding gives the numbers, and where the order of sums is the same the bits, of the matrix that it decodes to.
+//! Quantized weights: every coding gives the numbers, and where the order of sums is the same the bits, of the matrix that it decodes to.
 
 use crate::inputs::codings;
 use crate::scene::{
@@ -34,7 +34,7 @@ fn product(cuda: &mut Cuda, x: &Tensor, weight: &Matrix, columns: Range<usize>, 
     cuda.read(&out).unwrap()
 }
 
-/// Asserts which kernels computed a layer of weights in codes: from the codes, or from the numbers that they were decoded to. The expected
+/// Asserts which kernels computed a layer of quantized weights: from the codes, or from the numbers that they were decoded to. The expected
 /// numbers are those decoded ones, to which kernels that use the codes round once more or not at all: so all of them are near as `near_rounded` says.
 ///
 /// Returns whether the weights are in codes on the device: some codings have no exact form there, and are decoded when they arrive.
@@ -44,19 +44,22 @@ fn assert_route(route: Route, m: usize, kernels: &[String], what: &str) -> bool 
     let is_as_asked = match route {
         Route::Auto => !kernels.is_empty(),
         // Some codings have no kernel for many tokens whose shared memory suffices.
-        Route::Stream if m <= 64 && any("linear_coded_") => all(&["linear_coded_"]),
+        Route::Stream if m <= 64 && any("gemv_stream_quantized_") => all(&["gemv_stream_quantized_"]),
         Route::Stream | Route::Tiled | Route::Hopper => {
-            all(&["decode_weights_", "linear_tiled_"]) && any("decode_weights_") && any("linear_tiled_")
+            all(&["dequantize_weights_", "gemm_tiled_"]) && any("dequantize_weights_") && any("gemm_tiled_")
         }
         // The library may know no algorithm for columns that begin anywhere.
-        Route::Blas => all(&["decode_weights_", "cublasLt", "linear_tiled_"]) && any("decode_weights_"),
+        Route::Blas => all(&["dequantize_weights_", "cublasLt", "gemm_tiled_"]) && any("dequantize_weights_"),
     };
-    if !["linear_coded_", "decode_weights_", "linear_scaled_", "linear_few_quantized_"].into_iter().any(any) {
+    if !["gemv_stream_quantized_", "dequantize_weights_", "gemv_quantized_", "gemv_shared_quantized_"]
+        .into_iter()
+        .any(any)
+    {
         assert!(!kernels.is_empty(), "{what}");
         return false;
     }
-    assert!(is_as_asked && !any("linear_coded_hopper_") | (route == Route::Auto), "{what}: computed by {kernels:?}");
-    assert!(route != Route::Stream || m > 8 || any("linear_coded_"), "{what}: computed by {kernels:?}");
+    assert!(is_as_asked && !any("gemm_quantized_") | (route == Route::Auto), "{what}: computed by {kernels:?}");
+    assert!(route != Route::Stream || m > 8 || any("gemv_stream_quantized_"), "{what}: computed by {kernels:?}");
     true
 }
 
@@ -171,7 +174,7 @@ fn scales_on_the_sums_agree_and_a_row_gives_the_same_bits_alone_and_among_eight(
                     let kernels = launched(cuda, |cuda| {
                         ops::linear(cuda, &mut out, LayerInput::new(&tx, &weight, Some(&bias)), 0..n)
                     });
-                    held += usize::from(kernels.iter().any(|kernel| kernel.starts_with("linear_few_quantized_")));
+                    held += usize::from(kernels.iter().any(|kernel| kernel.starts_with("gemv_shared_quantized_")));
                     let out = cuda.read(&out).unwrap();
                     let what = format!("{coding}, {m} x {n} x {k}, {dtype:?}");
                     if m == 8 {

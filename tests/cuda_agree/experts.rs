@@ -201,7 +201,7 @@ fn experts_in_codes_agree() {
                 let mut found = Vec::new();
                 let names = launched(cuda, |cuda| found = mixed(cuda, &case, &coded));
                 assert_near(&found, &expected, bound(dtype), &format!("{coding}, {tokens} tokens, {dtype:?}"));
-                in_codes += names.iter().filter(|name| name.contains("expert_linear_coded")).count();
+                in_codes += names.iter().filter(|name| name.contains("expert_linear_quantized")).count();
             }
         }
         assert!(in_codes > 100, "{in_codes} products were computed from codes");

@@ -93,7 +93,7 @@ impl Layer {
     }
 }
 
-/// Layers for `linear_hopper_tall.cu` where a device has 132 multiprocessors, in tiles of one, two and three warpgroups, and with k divided.
+/// Layers for `gemm_full_n.cu` where a device has 132 multiprocessors, in tiles of one, two and three warpgroups, and with k divided.
 #[test]
 #[ignore = "needs an NVIDIA GPU: --include-ignored"]
 fn a_gated_layer_with_many_weights_has_the_bits_of_the_ops_one_by_one() {
@@ -117,7 +117,7 @@ fn a_gated_layer_with_many_weights_has_the_bits_of_the_ops_one_by_one() {
     });
 }
 
-/// Layers for `linear_stream.cu`, with rings of either depth where a device has 132 multiprocessors.
+/// Layers for `gemv_stream.cu`, with rings of either depth where a device has 132 multiprocessors.
 #[test]
 #[ignore = "needs an NVIDIA GPU: --include-ignored"]
 fn a_gated_layer_of_few_tokens_has_the_bits_of_the_ops_one_by_one() {
@@ -234,7 +234,7 @@ fn every_gate_of_16_bits_has_the_bits_of_the_op_alone() {
     });
 }
 
-/// Layers for `linear_few_quantized.cu`, `linear_scaled.cu` and `linear_coded_hopper.cu` where a device has 132 multiprocessors, and for no kernel.
+/// Layers for `gemv_shared_quantized.cu`, `gemv_quantized.cu` and `gemm_quantized.cu` where a device has 132 multiprocessors, and for no kernel.
 #[test]
 #[ignore = "needs an NVIDIA GPU: --include-ignored"]
 fn a_gated_layer_of_quantized_weights_has_the_bits_of_the_ops_one_by_one() {

@@ -9,6 +9,11 @@ use compute::{Device, LayerInput, Rounding};
 use formats::DType;
 use std::ops::Range;
 
+/// How the names of kernels end.
+fn suffix(dtype: DType) -> &'static str {
+    if dtype == DType::Bf16 { "bf16" } else { "f16" }
+}
+
 /// How a sum may be rounded. cuBLASLt may cut k and add up parts that it stored in the number type; our own kernels add up in f32.
 fn near(sum: Dot, kernels: &[String], dtype: DType) -> Near {
     match kernels.iter().any(|kernel| kernel.starts_with("cublasLt")) {
@@ -21,16 +26,16 @@ fn near(sum: Dot, kernels: &[String], dtype: DType) -> Near {
 fn assert_route(cuda: &Cuda, route: Route, [m, k]: [usize; 2], columns: &Range<usize>, kernels: &[String], what: &str) {
     let wanted = match route {
         Route::Auto => "",
-        Route::Stream if m <= 64 => "linear_stream_",
-        Route::Hopper if cuda.is_hopper() && (9..=256).contains(&m) && k.is_multiple_of(64) => "linear_hopper_",
-        Route::Stream | Route::Hopper | Route::Tiled => "linear_tiled_",
+        Route::Stream if m <= 64 => "gemv_stream_",
+        Route::Hopper if cuda.is_hopper() && (9..=256).contains(&m) && k.is_multiple_of(64) => "gemm_swap_ab_",
+        Route::Stream | Route::Hopper | Route::Tiled => "gemm_tiled_",
         Route::Blas => "cublasLt",
     };
     let is_wanted = |kernel: &String| kernel.starts_with(wanted);
     // The library may know no algorithm for results that do not lie at multiples of 16 bytes.
     let is_aligned = columns.start.is_multiple_of(8) && columns.len().is_multiple_of(8);
     let may_refuse = route == Route::Blas && !is_aligned;
-    let is_refused = may_refuse && kernels.iter().all(|kernel| kernel.starts_with("linear_tiled_"));
+    let is_refused = may_refuse && kernels.iter().all(|kernel| kernel.starts_with("gemm_tiled_"));
     assert!(!kernels.is_empty(), "{what}: nothing was launched");
     assert!(kernels.iter().all(is_wanted) || is_refused, "{what}: computed by {kernels:?}, not by {wanted}");
 }
@@ -82,6 +87,10 @@ fn linear_layers_agree_on_every_route() {
                         });
                         let what = format!("{m} x {n} x {k}, {columns:?}, bias {has_bias}, {route:?}, {dtype:?}");
                         assert_route(cuda, route, [m, k], &columns, &kernels, &what);
+                        let planned = cuda.planned(m, &weight, false).unwrap();
+                        if columns == (0..n) && planned != "cublasLtMatmul" {
+                            assert_eq!(kernels, [format!("{planned}_{}", suffix(dtype))], "{what}");
+                        }
                         let out = cuda.read(&out).unwrap();
                         let (mut computed, mut expected) = (Vec::new(), Vec::new());
                         for t in 0..m {
@@ -109,7 +118,7 @@ fn linear_layers_agree_on_every_route() {
     });
 }
 
-/// Layers for `linear_hopper_tall.cu` where a device has 132 multiprocessors: in tiles of one, two and three warpgroups, and with k divided.
+/// Layers for `gemm_full_n.cu` where a device has 132 multiprocessors: in tiles of one, two and three warpgroups, and with k divided.
 #[test]
 #[ignore = "needs an NVIDIA GPU: --include-ignored"]
 fn layers_with_many_weights_agree() {
@@ -229,7 +238,7 @@ fn up_to_8_tokens_have_the_bits_of_the_stream() {
                         });
                         match route {
                             Route::Stream => assert_route(cuda, route, [m, k], &columns, &kernels, "the stream"),
-                            _ => others += usize::from(kernels.iter().all(|kernel| kernel.starts_with("linear_few_"))),
+                            _ => others += usize::from(kernels.iter().all(|kernel| kernel.starts_with("gemv_shared_"))),
                         }
                         out.set_rows(m + 1);
                         cuda.read(&out).unwrap()
@@ -239,7 +248,7 @@ fn up_to_8_tokens_have_the_bits_of_the_stream() {
                 }
             }
         }
-        assert_eq!(others > 0, cuda.is_hopper(), "layers by `linear_few.cu`: {others}, {dtype:?}");
+        assert_eq!(others > 0, cuda.is_hopper(), "layers by `gemv_shared.cu`: {others}, {dtype:?}");
     });
 }
 
@@ -408,7 +417,7 @@ fn a_batch_invariant_row_gives_the_same_bits_among_any_number() {
                 let wanted = &together[from * n..][..count * n];
                 assert!(rows(from, count, 0..n) == wanted, "{count} rows from {from} of {n} x {k}, {dtype:?}");
             }
-            // What a rank has of the columns, and a slice of weights in codes.
+            // What a rank has of the columns, and a slice of quantized weights.
             for (count, columns) in [(1, 8..40), (33, 16..n), (700, 0..n / 2), (2100, n / 8 * 3..n - n / 5)] {
                 let found = rows(0, count, columns.clone());
                 for t in 0..count {

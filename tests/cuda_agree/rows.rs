@@ -8,7 +8,10 @@ use compute::batch::{PoolKind, PooledRange};
 use compute::cpu::reference;
 use compute::cuda::{Cuda, Vector};
 use compute::ops;
-use compute::{Activated, Activation, AddNorm, Curve, Device, NextNorm, NormKind, NormWeights, Part, TableRows};
+use compute::{
+    Activated, Activation, AddNorm, Curve, Device, HeadColumns, HeadPart, NextNorm, NormKind, NormWeights, Part,
+    TableRows,
+};
 use formats::DType;
 
 const SHAPES: [(usize, usize); 6] = [(1, 8), (3, 40), (64, 1024), (5, 4096), (2, 12_288), (300, 256)];
@@ -330,6 +333,46 @@ fn sigmoid_gates_agree() {
             let expected: Vec<Near> = expected.collect();
             let what = format!("{tokens} x {width}, up to {size}, {dtype:?}");
             assert_near(&cuda.read(&gated).unwrap(), &expected, bound(dtype), &what);
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn heads_are_placed_where_attention_reads_them() {
+    on_device(|cuda, dtype| {
+        // Heads of GLM-4.7-Flash, heads of DeepSeek-V3 with narrow values, and one head.
+        for (tokens, heads, [nope, rope, value]) in
+            [(3, 20, [192, 64, 256]), (40, 16, [128, 64, 128]), (1, 1, [8, 8, 8])]
+        {
+            let (key, head) = (nope + rope, (nope + rope).max(value));
+            let mut random = Random(9);
+            let mut random = |cols: usize| numbers(&mut random, tokens * cols, 4.0, dtype);
+            let (of_queries, of_latent, of_rope) = (random(heads * key), random(heads * (nope + value)), random(rope));
+            let queries = filled(cuda, &of_queries, heads * key);
+            let latent = filled(cuda, &of_latent, heads * (nope + value));
+            let shared = filled(cuda, &of_rope, rope);
+            let columns = |first, step| HeadColumns { first, step };
+            let kinds = [0, 1, 2].map(|kind| kind * heads * head);
+            let parts = [
+                (Some((&queries, &of_queries, columns(nope, key))), columns(0, head), rope),
+                (Some((&queries, &of_queries, columns(0, key))), columns(rope, head), nope),
+                (None, columns(key, head), head - key),
+                (Some((&shared, &of_rope, columns(0, 0))), columns(kinds[1], head), rope),
+                (Some((&latent, &of_latent, columns(0, nope + value))), columns(kinds[1] + rope, head), nope),
+                (None, columns(kinds[1] + key, head), head - key),
+                (Some((&latent, &of_latent, columns(nope, nope + value))), columns(kinds[2], head), value),
+                (None, columns(kinds[2] + value, head), head - value),
+            ];
+            let mut expected = vec![0.0; tokens * 3 * heads * head];
+            for &(from, to, width) in &parts {
+                let from = from.map(|(x, numbers, from)| (&**numbers, x.cols(), from));
+                reference::place_heads((&mut expected, 3 * heads * head), from, to, [heads, width]);
+            }
+            let mut out = poisoned(cuda, tokens, 3 * heads * head);
+            let parts = parts.map(|(from, to, width)| HeadPart { from: from.map(|(x, _, from)| (x, from)), to, width });
+            ops::place_heads(cuda, &mut out, heads, &parts);
+            assert_eq!(cuda.read(&out).unwrap(), expected, "{tokens} tokens, {heads} heads, {dtype:?}");
         }
     });
 }

@@ -211,7 +211,7 @@ fn a_step_in_which_attention_prepares_its_rows_gives_the_same_bits_strict_by_dep
     });
 }
 
-/// Steps of one token, of some and of a prompt: as programs launch them, as a graph, and batch-invariant as the decoded model.
+/// Steps of one token, of some and of a prompt: as programs launch them, as a graph, and batch-invariant as the dequantized model.
 #[test]
 #[ignore = "needs an NVIDIA GPU: --include-ignored"]
 fn a_step_over_coded_weights_gives_one_result_however_it_is_launched() {

@@ -12,7 +12,7 @@ pub mod oracle;
 use base::TokenId;
 use base::error::{Error, Result};
 use compute::batch::{
-    Adjustment, Batch, BatchLimits, BlockId, FROM_PREVIOUS, MAX_LOGPROBS, NO_MASK, NO_STATE, NO_TOKEN, Sampled,
+    Batch, BatchLimits, BlockId, FROM_PREVIOUS, LogitBias, MAX_LOGPROBS, NO_MASK, NO_STATE, NO_TOKEN, Sampled,
     Sampling, StateSlot,
 };
 use compute::{KvFormat, KvShape, Windowed};
@@ -452,17 +452,17 @@ impl FakeRunner {
             }
             let plain = |token: TokenId| (digest(attended, token) >> 50) as f32 / 1024.0 - 8.0;
             let entries = &self.batch.adjustments[sampling.adjusted()];
-            let awaited = Adjustment { token: sampling.awaited, uses: Adjustment::UNUSED, bias: 0.0 };
+            let awaited = LogitBias { token: sampling.awaited, uses: LogitBias::UNUSED, bias: 0.0 };
             let is_listed = entries.iter().any(|entry| entry.token == awaited.token);
             let unlisted = (awaited.token != NO_TOKEN && !is_listed).then_some(awaited);
             for entry in entries.iter().copied().chain(unlisted) {
                 let uses = match (entry.uses, entry.token == awaited.token) {
                     (uses, false) => uses,
-                    (Adjustment::UNUSED, true) => 1,
+                    (LogitBias::UNUSED, true) => 1,
                     (uses, true) => uses + 1,
                 };
                 let logit = &mut logits[entry.token as usize];
-                if uses != Adjustment::UNUSED {
+                if uses != LogitBias::UNUSED {
                     let penalty = sampling.repetition_penalty;
                     *logit = if *logit > 0.0 { *logit / penalty } else { *logit * penalty };
                     *logit -= if uses > 0 { sampling.presence_penalty } else { 0.0 };

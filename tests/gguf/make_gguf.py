@@ -127,6 +127,17 @@ CASES = {
     "olmoe-f32": ("olmoe-f32", dict(rms_norm_eps=1e-5), {}),
     "glm4_moe-f32": ("glm4_moe-f32-groups", {}, {}),
     "glm4_moe-bf16": ("glm4_moe-bf16-not-normed", {}, {}),
+    # The decoders of models with images.
+    "qwen2vl-bf16": ("qwen2_vl-bf16-wrapped", {}, {}),
+    "qwen3vl-f32": ("qwen3_vl-f32", {}, {}),
+    # llama.cpp has experts in every layer and divides their weights, and the conversion wants a predictor of further tokens.
+    "qwen3_next-bf16": ("qwen3_next-bf16-not-normed", dict(norm_topk_prob=True, mtp_num_hidden_layers=1), {}),
+    # A flag of the conversion.
+    "qwen3_next-bf16-fused": ("qwen3_next-bf16-not-normed", dict(norm_topk_prob=True, mtp_num_hidden_layers=1), dict(fuse_gate_up_exps=True)),
+    # Latent attention: the conversion asks for the number of dense layers, and for what scores experts.
+    "deepseek2-f32-glm": ("glm4_moe_lite-f32-groups", dict(first_k_dense_replace=2, scoring_func="sigmoid"), {}),
+    "deepseek2-bf16-glm": ("glm4_moe_lite-bf16-not-normed", dict(first_k_dense_replace=1, scoring_func="sigmoid"), {}),
+    "deepseek2-f32-yarn": ("deepseek_v2-f32-yarn", {}, {}),
     # It knows no head of its own, and divides weights by their sum.
     "lfm2_moe-bf16": ("lfm2_moe-bf16-not-normed", dict(norm_topk_prob=True), {}),
     "ernie4_5_moe-f32": ("ernie4_5_moe-f32", {}, {}),
@@ -273,6 +284,28 @@ def recipe(name, data, kind, state, config):
                 experts = [expert for expert in experts if expert in state]
                 if b"".join(number_bytes(state[expert], kind) for expert in experts) == data:
                     return dict(rows=[[expert, "whole"] for expert in experts])
+    if name.endswith(("attn_qkv.weight", "attn_gate.weight")) and "linear_num_key_heads" in config:
+        # The folder has the query, the key, the values and the gates of a key head after those of another.
+        source = next(s for s in state if s.endswith(f"layers.{name.split('.')[1]}.linear_attn.in_proj_qkvz.weight"))
+        keys, key = config["linear_num_key_heads"], config["linear_key_head_dim"]
+        values = config["linear_num_value_heads"] // keys * config["linear_value_head_dim"]
+        step, by_head = 2 * (key + values), state[source].reshape(keys, 2 * (key + values), -1)
+        parts = [(0, key), (key, key), (2 * key, values)] if "qkv" in name else [(2 * key + values, values)]
+        assert b"".join(number_bytes(by_head[:, first:first + count], kind) for first, count in parts) == data, name
+        return dict(rows=[[source, f"rows {step} {first} {count}"] for first, count in parts])
+    if "ffn_gate_up_exps" in name:
+        sources = [[s, s.replace("gate_proj", "up_proj")] for s in state if s.startswith(f"model.layers.{name.split('.')[1]}.mlp.experts.") and "gate_proj" in s]
+        sources = [s for pair in sorted(sources, key=lambda pair: int(pair[0].split(".")[5])) for s in pair]
+        if sources and b"".join(number_bytes(state[source], kind) for source in sources) == data:
+            return dict(rows=[[source, "whole"] for source in sources])
+    if name.endswith(("attn_k_b.weight", "attn_v_b.weight")):
+        source = next(s for s in state if s.endswith(f"layers.{name.split('.')[1]}.self_attn.kv_b_proj.weight"))
+        key, value = config["qk_nope_head_dim"], config["v_head_dim"]
+        by_head = state[source].reshape(heads[0], key + value, -1)
+        if number_bytes(by_head[:, :key].transpose(1, 2), kind) == data:
+            return dict(rows=[[source, f"turned {key + value} 0 {key}"]])
+        assert number_bytes(by_head[:, key:], kind) == data, name
+        return dict(rows=[[source, f"rows {key + value} {key} {value}"]])
     if ".attn_qkv." in name and "linear_num_key_heads" not in config:
         layer, ending = name.split(".")[1], name.split(".")[-1]
         parts = []

@@ -101,6 +101,19 @@ fn part_of(weights: &BTreeMap<String, Matrix>, part: &Value) -> Vec<f32> {
             };
             numbers.chunks(cols).flat_map(of_matrix).collect()
         }
+        // Some rows of each so many, as they are or as columns.
+        rows if rows.starts_with("rows ") || rows.starts_with("turned ") => {
+            let mut words = rows.split(' ').skip(1).map(|word| word.parse::<usize>().unwrap());
+            let [step, first, count] = std::array::from_fn(|_| words.next().unwrap());
+            let of_head = |head: &[f32]| -> Vec<f32> {
+                let head = &head[first * cols..(first + count) * cols];
+                match rows.starts_with("turned ") {
+                    false => head.to_vec(),
+                    true => (0..cols).flat_map(|col| head.iter().skip(col).step_by(cols)).copied().collect(),
+                }
+            };
+            numbers.chunks(step * cols).flat_map(of_head).collect()
+        }
         // The value heads of one key head, one from each in turn.
         tiled if tiled.starts_with("tiled") => {
             let mut words = tiled.split(' ').skip(1);

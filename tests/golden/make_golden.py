@@ -746,6 +746,7 @@ FAMILIES = {
 QWEN3_MOE = dict(
     SMALL, head_dim=32, moe_intermediate_size=24, num_experts=6, num_experts_per_tok=2, norm_topk_prob=True, rope_parameters=plain(20000.0),
 )
+LATENT = dict(SMALL, num_key_value_heads=2, moe_intermediate_size=24, num_experts_per_tok=2, n_shared_experts=2)
 MIXTURE = dict(moe_intermediate_size=24, shared_expert_intermediate_size=16, num_experts=6, num_experts_per_tok=2)
 NEXT = dict(DELTA, rope_parameters=plain(20000.0, partial_rotary_factor=0.25))
 
@@ -988,6 +989,64 @@ FAMILIES |= {
         ) | GEMMA4 | dict(num_hidden_layers=2, layer_types=[S, F]),
         dict(seed=5001, gemma4_keys=True),
     ),
+    "glm4_moe_lite-f32-groups": (
+        "glm4_moe_lite",
+        "float32",
+        dict(
+            LATENT, q_lora_rank=24, kv_lora_rank=16, qk_nope_head_dim=24, qk_rope_head_dim=8, v_head_dim=32, n_routed_experts=6,
+            n_group=3, topk_group=2, routed_scaling_factor=1.7, attention_bias=True, mlp_layer_types=["dense", "dense", "sparse", "sparse"],
+            rope_parameters=plain(20000.0),
+        ),
+        dict(seed=6012),
+    ),
+    "glm4_moe_lite-bf16-not-normed": (
+        "glm4_moe_lite",
+        "bfloat16",
+        dict(
+            LATENT, q_lora_rank=None, kv_lora_rank=24, qk_nope_head_dim=40, qk_rope_head_dim=8, v_head_dim=32, n_routed_experts=3,
+            num_experts_per_tok=3, n_shared_experts=1, norm_topk_prob=False, routed_scaling_factor=0.8, num_hidden_layers=3,
+            rope_parameters=plain(20000.0),
+        ),
+        dict(seed=6109),
+    ),
+    "deepseek_v3-f32-yarn": (
+        "deepseek_v3",
+        "float32",
+        dict(
+            LATENT, q_lora_rank=24, kv_lora_rank=16, qk_nope_head_dim=16, qk_rope_head_dim=16, v_head_dim=24, n_routed_experts=6,
+            n_group=2, topk_group=1, routed_scaling_factor=1.3, first_k_dense_replace=2, rope_parameters=dict(YARN_MSCALE, truncate=True),
+        ),
+        dict(seed=6205, old_rope_keys=True),
+    ),
+    "deepseek_v3-bf16-halves": (
+        "deepseek_v3",
+        "bfloat16",
+        dict(
+            LATENT, q_lora_rank=None, kv_lora_rank=24, qk_nope_head_dim=16, qk_rope_head_dim=16, v_head_dim=48, n_routed_experts=4,
+            n_group=1, topk_group=1, routed_scaling_factor=1.3, first_k_dense_replace=0, num_hidden_layers=2, rope_interleave=False,
+            rope_parameters=plain(20000.0),
+        ),
+        dict(seed=6312),
+    ),
+    "deepseek_v2-f32-yarn": (
+        "deepseek_v2",
+        "float32",
+        dict(
+            LATENT, q_lora_rank=None, kv_lora_rank=16, qk_nope_head_dim=24, qk_rope_head_dim=8, v_head_dim=16, n_routed_experts=6,
+            routed_scaling_factor=1.4, first_k_dense_replace=2, rope_parameters=dict(YARN_MSCALE, truncate=True, mscale=0.7, mscale_all_dim=0.7),
+        ),
+        dict(seed=6402, old_rope_keys=True),
+    ),
+    "deepseek_v2-f32-groups": (
+        "deepseek_v2",
+        "float32",
+        dict(
+            LATENT, q_lora_rank=24, kv_lora_rank=16, qk_nope_head_dim=24, qk_rope_head_dim=8, v_head_dim=32, n_routed_experts=6,
+            routed_scaling_factor=2.0, first_k_dense_replace=0, num_hidden_layers=2, topk_method="group_limited_greedy", n_group=3, topk_group=1,
+            attention_bias=True, rope_parameters=plain(20000.0),
+        ),
+        dict(seed=6502),
+    ),
 }
 
 
@@ -1060,6 +1119,9 @@ def weights(config, generator):
             state[name] = 3 * noise / shape[1] ** 0.5
         elif name.endswith(("q_proj.weight", "k_proj.weight")):
             state[name] = 0.8 * noise / shape[1] ** 0.5
+        elif name.endswith(("q_a_proj.weight", "kv_a_proj_with_mqa.weight")):
+            # Latents are so small that their epsilon counts.
+            state[name] = 0.3 * noise / shape[1] ** 0.5
         elif name.endswith("A_log"):
             state[name] = noise
         elif name.endswith("dt_bias"):

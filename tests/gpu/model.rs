@@ -29,6 +29,7 @@ use text::structure::Structure;
 /// The golden checkpoints whose heads the kernels know.
 const CASES: &[&str] = &[
     "cohere2-f16-pattern3",
+    "deepseek_v3-bf16-halves",
     "ernie4_5-bf16-biased",
     "ernie4_5_moe-bf16",
     "exaone4-bf16-no-window",
@@ -40,6 +41,7 @@ const CASES: &[&str] = &[
     "gemma4_unified-bf16-head512",
     "glm4-bf16-no-bias",
     "glm4_moe-bf16-not-normed",
+    "glm4_moe_lite-bf16-not-normed",
     "gpt_oss-bf16-no-bias",
     "granite-f16-tied",
     "granitemoehybrid-bf16-experts",

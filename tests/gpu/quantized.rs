@@ -1,4 +1,4 @@
-//! Models of weights in codes on a GPU: folders against transformers, GGUF files against the numbers that their blocks stand for, and
+//! Models of quantized weights on a GPU: folders against transformers, GGUF files against the numbers that their blocks stand for, and
 //! weights that are rounded while a model opens against the CPU.
 //!
 //! The tests need a GPU, so they are ignored unless `--include-ignored` asks for them.

@@ -4,7 +4,7 @@ use super::process_logits::PENALTIES;
 use super::sample::WARM;
 use super::{Random, ask, on_grid};
 use base::TokenId;
-use compute::batch::{Adjustment, Batch, MAX_LOGPROBS, Sampled, Sampling};
+use compute::batch::{Batch, LogitBias, MAX_LOGPROBS, Sampled, Sampling};
 use compute::cpu::reference;
 
 /// Samples that ask for log-probabilities.
@@ -86,12 +86,12 @@ pub fn inputs(case: &Case, round: impl Fn(f32) -> f32) -> (Vec<f32>, Batch) {
     for sample in 0..case.samples {
         // Each fourth sample does not ask.
         let logprobs = if sample % 4 == 2 { 0 } else { case.sampling.logprobs };
-        let adjustments: Vec<Adjustment> = random
+        let adjustments: Vec<LogitBias> = random
             .tokens(case.adjusted, case.vocab)
             .into_iter()
             .map(|token| match random.below(3) {
-                0 => Adjustment::ban(token),
-                uses => Adjustment { token, uses: uses as u32, bias: 8.0 },
+                0 => LogitBias::ban(token),
+                uses => LogitBias { token, uses: uses as u32, bias: 8.0 },
             })
             .collect();
         ask(&mut batch, Sampling { position: sample as u32, logprobs, ..case.sampling }, adjustments);

@@ -11,7 +11,7 @@ pub mod recurrent;
 pub mod sample;
 
 use base::TokenId;
-use compute::batch::{Adjustment, Batch, BatchLimits, Sampling};
+use compute::batch::{Batch, BatchLimits, LogitBias, Sampling};
 use compute::ops;
 use compute::{Backend, Tensor};
 
@@ -69,7 +69,7 @@ pub fn limits(batch: &Batch) -> BatchLimits {
 }
 
 /// Adds a sample, with adjustments of its own, to a batch that has nothing else.
-pub fn ask(batch: &mut Batch, sampling: Sampling, adjustments: impl IntoIterator<Item = Adjustment>) {
+pub fn ask(batch: &mut Batch, sampling: Sampling, adjustments: impl IntoIterator<Item = LogitBias>) {
     let adjusted_start = batch.adjustments.len() as u32;
     batch.adjustments.extend(adjustments);
     batch.sampled_tokens.push(batch.samples() as u32);

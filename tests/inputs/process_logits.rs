@@ -2,7 +2,7 @@
 
 use super::{Random, ask};
 use base::TokenId;
-use compute::batch::{Adjustment, Batch, FROM_PREVIOUS, Sampling};
+use compute::batch::{Batch, FROM_PREVIOUS, LogitBias, Sampling};
 
 /// Samples with this many adjusted tokens each.
 #[derive(Clone, Copy)]
@@ -97,14 +97,14 @@ pub fn inputs(case: &Case, round: impl Fn(f32) -> f32) -> (Vec<f32>, Batch, Vec<
             let from = case.samples - 1 - sample;
             sampling.awaited = FROM_PREVIOUS | from as u32;
         }
-        let adjustments: Vec<Adjustment> = listed
+        let adjustments: Vec<LogitBias> = listed
             .iter()
-            .map(|&token| Adjustment {
+            .map(|&token| LogitBias {
                 token,
                 uses: match case.uses {
-                    Uses::No => Adjustment::UNUSED,
+                    Uses::No => LogitBias::UNUSED,
                     Uses::InPrompt => 0,
-                    Uses::Any => [Adjustment::UNUSED, 0, 1, 2, 900][random.below(5)],
+                    Uses::Any => [LogitBias::UNUSED, 0, 1, 2, 900][random.below(5)],
                 },
                 bias: match case.biases {
                     Biases::Zero => 0.0,

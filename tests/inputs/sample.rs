@@ -2,7 +2,7 @@
 
 use super::{Random, ask, on_grid};
 use base::TokenId;
-use compute::batch::{Adjustment, Batch, NO_TOKEN, Sampling};
+use compute::batch::{Batch, LogitBias, NO_TOKEN, Sampling};
 use compute::cpu::reference;
 
 /// Samples of one kind over random logits.
@@ -225,7 +225,7 @@ pub fn inputs(case: &Case, round: impl Fn(f32) -> f32) -> (Vec<f32>, Batch) {
         if case.forced == Forced::EachThird && sample % 3 == 1 {
             sampling.forced = random.below(case.vocab) as TokenId;
         }
-        ask(&mut batch, sampling, random.tokens(case.banned, case.vocab).into_iter().map(Adjustment::ban));
+        ask(&mut batch, sampling, random.tokens(case.banned, case.vocab).into_iter().map(LogitBias::ban));
     }
     (logits, batch)
 }
@@ -275,7 +275,7 @@ pub fn edge_batches(banned: &[TokenId]) -> Vec<(By, Batch)> {
     both.map(|(by, way)| {
         let mut batch = Batch::default();
         match by {
-            By::Ban => ask(&mut batch, *way, banned.iter().copied().map(Adjustment::ban)),
+            By::Ban => ask(&mut batch, *way, banned.iter().copied().map(LogitBias::ban)),
             By::Mask => {
                 batch.masks = vec![NO_TOKEN, banned.iter().fold(u32::MAX, |mask, token| mask & !(1 << token))];
                 ask(&mut batch, Sampling { mask: 1, ..*way }, []);

@@ -342,7 +342,7 @@ const MODELS: &[(&str, Spoil, &str)] = &[
         |file| {
             file.tensor("blk.0.attn_q_norm.weight", &[16], &[1.0; 16]);
         },
-        "tensor blk.0.attn_q_norm.weight would not be read",
+        "unexpected tensor blk.0.attn_q_norm.weight",
     ),
     (
         "a tensor of another shape",

@@ -25,6 +25,9 @@ use std::path::Path;
 /// The cases, and whether their logits are those of the folder bit for bit.
 const CASES: &[(&str, bool)] = &[
     ("cohere2-f32", true),
+    ("deepseek2-bf16-glm", true),
+    ("deepseek2-f32-glm", true),
+    ("deepseek2-f32-yarn", true),
     ("ernie4_5-bf16", true),
     ("ernie4_5-f32", true),
     ("ernie4_5_moe-f32", true),
@@ -81,6 +84,7 @@ const CASES: &[(&str, bool)] = &[
     ("qwen2-bf16", true),
     ("qwen2-f16-tied", false),
     ("qwen2-f32", true),
+    ("qwen2vl-bf16", true),
     ("qwen3-bf16-tied", true),
     ("qwen3-f16-wide", true),
     ("qwen3-f32-embedding", true),
@@ -91,6 +95,9 @@ const CASES: &[(&str, bool)] = &[
     ("qwen3_5_moe-bf16", false),
     ("qwen3_5_moe-f32", false),
     ("qwen3_moe-bf16", true),
+    ("qwen3_next-bf16", true),
+    ("qwen3_next-bf16-fused", true),
+    ("qwen3vl-f32", true),
     ("seed_oss-bf16", true),
     ("seed_oss-f32", true),
     ("smollm3-f32", false),

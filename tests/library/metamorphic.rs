@@ -30,6 +30,8 @@ const MODELS: &[&str] = &[
     "falcon_h1-f32",
     "qwen3_moe-f32",
     "glm4_moe-f32-groups",
+    "glm4_moe_lite-f32-groups",
+    "deepseek_v3-f32-yarn",
     "qwen3_5_moe-bf16-wrapped",
     "gpt_oss-f32",
 ];

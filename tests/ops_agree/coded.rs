@@ -1,4 +1,4 @@
-//! `linear` with weights in codings with scales: a coded matrix is the matrix of the numbers that it stands for.
+//! `linear` with weights in codings with scales: a quantized matrix is the matrix of the numbers that it stands for.
 
 use crate::column::{Column, Op, agrees};
 use crate::integers;

@@ -22,6 +22,7 @@ mod linear;
 mod linear_add_norm;
 mod logprobs;
 mod norm;
+mod place_heads;
 mod process_logits;
 mod ranks;
 mod recurrent;

@@ -50,7 +50,7 @@ fn a_token_of_the_pass_before_counts_as_if_it_were_listed() {
                 let token = previous[sampling.awaited as usize & 0x7fff_ffff];
                 match adjustments.iter_mut().find(|it| it.token == token) {
                     Some(it) => it.uses = it.uses.wrapping_add(1).max(1),
-                    None => adjustments.push(compute::batch::Adjustment { token, uses: 1, bias: 0.0 }),
+                    None => adjustments.push(compute::batch::LogitBias { token, uses: 1, bias: 0.0 }),
                 }
             }
             let known = compute::batch::Sampling { awaited: NO_TOKEN, ..*sampling };

@@ -4,7 +4,7 @@ use crate::column::{Column, Op, agrees};
 use crate::inputs::sample::{CASES, Case, EDGES, PLAIN, WARM, edge_batches, expected, inputs};
 use crate::inputs::{answered, ask};
 use base::TokenId;
-use compute::batch::{Adjustment, Batch, Sampling};
+use compute::batch::{Batch, LogitBias, Sampling};
 use compute::cpu::{Cpu, Isa};
 
 struct Sample;
@@ -64,7 +64,7 @@ const DRAWS: usize = 100_000;
 const LOGITS: [f32; 12] = [0.1, 2.0, -1.0, 0.7, 3.0, -2.5, 1.4, 0.0, 2.4, -0.3, 1.0, 0.5];
 
 /// How often each token comes in many draws.
-fn counts(by: By, sampling: Sampling, adjustments: &[Adjustment]) -> [f64; 12] {
+fn counts(by: By, sampling: Sampling, adjustments: &[LogitBias]) -> [f64; 12] {
     let mut batch = Batch::default();
     for draw in 0..DRAWS as u64 {
         let sampling = match by {
@@ -141,9 +141,9 @@ fn draws_follow_the_distribution() {
 #[test]
 fn draws_under_penalties_and_biases_follow_their_distribution() {
     let sampling = Sampling { repetition_penalty: 1.5, presence_penalty: 0.6, frequency_penalty: 0.25, ..WARM };
-    let used = |token, uses| Adjustment { token, uses, bias: 0.0 };
-    let biased = |token, bias| Adjustment { token, uses: Adjustment::UNUSED, bias };
-    let adjustments = [used(4, 3), used(8, 0), used(2, 1), biased(1, -1.0), biased(5, 3.5), Adjustment::ban(6)];
+    let used = |token, uses| LogitBias { token, uses, bias: 0.0 };
+    let biased = |token, bias| LogitBias { token, uses: LogitBias::UNUSED, bias };
+    let adjustments = [used(4, 3), used(8, 0), used(2, 1), biased(1, -1.0), biased(5, 3.5), LogitBias::ban(6)];
     let mut logits = LOGITS;
     logits[4] = 3.0 / 1.5 - 0.6 - 3.0 * 0.25;
     logits[8] = 2.4 / 1.5;

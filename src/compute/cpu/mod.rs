@@ -40,6 +40,7 @@ mod nodes;
 mod norm;
 mod number;
 mod pages;
+mod place_heads;
 mod pool;
 mod pool_states;
 mod process_logits;
@@ -71,8 +72,8 @@ pub use team::{Member, Team};
 
 use super::{
     Activated, Activation, AddNorm, AttentionSpec, Collectives, DeltaHeads, DeltaInputs, ExpertRows, HeadGate,
-    HostMatrix, KvPlace, LayerInput, NextNorm, NormWeights, Ops, Part, QkNormRope, Router, RouterVectors, ScanHeads,
-    ScanInputs, Scoring, SharedExpert, ShortConv, TableRows,
+    HeadPart, HostMatrix, KvPlace, LayerInput, NextNorm, NormWeights, Ops, Part, QkNormRope, Router, RouterVectors,
+    ScanHeads, ScanInputs, Scoring, SharedExpert, ShortConv, TableRows,
 };
 use crate::batch::{Batch, BatchLimits, MAX_LOGPROBS};
 use base::TokenId;
@@ -101,6 +102,7 @@ pub mod reference {
     pub use super::linear::reference as linear;
     pub use super::logprobs::reference as logprobs;
     pub use super::norm::reference as norm;
+    pub use super::place_heads::reference as place_heads;
     pub use super::pool_states::reference as pool_states;
     pub use super::process_logits::reference as process_logits;
     pub use super::reduce_add_norm::reference as sum_of_shares;
@@ -384,6 +386,10 @@ impl Ops for Cpu {
 
     fn sigmoid_mul(&mut self, x: &mut Tensor, gate: &Tensor) {
         sigmoid_mul::run(self, x, gate);
+    }
+
+    fn place_heads(&mut self, out: &mut Tensor, heads: usize, parts: &[HeadPart<Tensor>]) {
+        place_heads::run(self, out, heads, parts);
     }
 
     fn gather(&mut self, out: &mut Tensor, x: &Tensor, device_batch: &DeviceBatch) {

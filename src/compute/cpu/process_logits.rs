@@ -1,7 +1,7 @@
 //! See `ops/process_logits.rs` for the contract.
 
 use super::{DeviceBatch, Tensor};
-use crate::batch::{Adjustment, Batch, FROM_PREVIOUS, NO_TOKEN, Sampling};
+use crate::batch::{Batch, FROM_PREVIOUS, LogitBias, NO_TOKEN, Sampling};
 use base::TokenId;
 
 /// The specification. `logits` is `[samples, vocab]`, `previous` the tokens that the pass before sampled.
@@ -12,8 +12,8 @@ pub fn reference(logits: &[f32], vocab: usize, batch: &Batch, previous: &[TokenI
         if sampling.awaited != NO_TOKEN {
             let token = previous[(sampling.awaited & !FROM_PREVIOUS) as usize];
             match adjustments.iter_mut().find(|it| it.token == token) {
-                Some(Adjustment { uses, .. }) => *uses = if *uses == Adjustment::UNUSED { 1 } else { *uses + 1 },
-                None => adjustments.push(Adjustment { token, uses: 1, bias: 0.0 }),
+                Some(LogitBias { uses, .. }) => *uses = if *uses == LogitBias::UNUSED { 1 } else { *uses + 1 },
+                None => adjustments.push(LogitBias { token, uses: 1, bias: 0.0 }),
             }
         }
         for it in adjustments {
@@ -23,13 +23,13 @@ pub fn reference(logits: &[f32], vocab: usize, batch: &Batch, previous: &[TokenI
     logits
 }
 
-/// The formula of [`Adjustment`].
-fn adjusted(logit: f32, it: &Adjustment, sampling: &Sampling) -> f32 {
+/// The formula of [`LogitBias`].
+fn adjusted(logit: f32, it: &LogitBias, sampling: &Sampling) -> f32 {
     if it.bias == f32::NEG_INFINITY {
         return f32::NAN;
     }
     let mut logit = logit;
-    if it.uses != Adjustment::UNUSED {
+    if it.uses != LogitBias::UNUSED {
         logit = if logit > 0.0 { logit / sampling.repetition_penalty } else { logit * sampling.repetition_penalty };
         logit -= if it.uses > 0 { sampling.presence_penalty } else { 0.0 };
         logit -= sampling.frequency_penalty * it.uses as f32;

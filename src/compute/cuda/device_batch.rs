@@ -8,11 +8,11 @@
 //! Two batches may share the device memory: while the device computes one, the host stages the other, whose copy waits on the
 //! stream for its turn.
 
+use super::attention::partition::{DecodeLayout, DecodePlan, Geometry, LayerWindow, Plan, PrefillTile};
+use super::attention::shared_partition::SharedLayout;
 use super::bytes::{numbers, put};
 use super::driver::{Address, Context, Event, EventKind, Memory, Pinned};
-use super::plan::{DecodeLayout, DecodePlan, Geometry, LayerWindow, Plan, PrefillTile};
 use super::sampling_extras::{LogprobLayout, SamplingExtras};
-use super::shared_plan::SharedLayout;
 use super::storage::{self, Tensor};
 use super::upload::{self, Behind};
 use crate::batch::{Batch, BatchLimits, NO_STATE, Sampled, Sampling};
@@ -455,7 +455,7 @@ impl DeviceBatch {
         self.samples
     }
 
-    /// Adjustments, masks, and what is kept for log-probabilities.
+    /// LogitBiases, masks, and what is kept for log-probabilities.
     pub fn extras(&self) -> &SamplingExtras {
         &self.extras
     }

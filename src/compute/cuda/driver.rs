@@ -53,7 +53,7 @@ pub fn device(ordinal: usize) -> Result<sys::CUdevice> {
 }
 
 /// What the kernels' geometry depends on.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
     /// Streaming multiprocessors.
     pub processors: usize,
@@ -193,6 +193,11 @@ impl Default for Facts {
 }
 
 impl Facts {
+    /// Whether some kernels are compiled for it alone: compute capability 9.0.
+    pub fn is_hopper(&self) -> bool {
+        self.capability == 90
+    }
+
     fn of(device: sys::CUdevice) -> Result<Facts> {
         use sys::CUdevice_attribute as Attribute;
         let get = |attribute| {
@@ -588,8 +593,16 @@ impl Drop for Event {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
+    use super::Facts;
     use super::usable;
+
+    pub const H100: Facts =
+        Facts { processors: 132, shared_bytes: 233_472, block_shared_bytes: 232_448, capability: 90 };
+    pub const A100: Facts =
+        Facts { processors: 108, shared_bytes: 167_936, block_shared_bytes: 166_912, capability: 80 };
+    pub const RTX_4090: Facts =
+        Facts { processors: 128, shared_bytes: 102_400, block_shared_bytes: 101_376, capability: 89 };
 
     #[test]
     fn an_old_driver_is_unsupported_and_says_what_it_lacks() {

@@ -1,9 +1,9 @@
 //! See `ops/embedding.rs` for the contract, `kernels/embedding.cu` for the work.
 
-use super::coded::{CodedWeights, Kind};
 use super::device::Device;
 use super::device_batch::DeviceBatch;
 use super::driver::Address;
+use super::gemm::quantized::weights::{Kind, QuantizedWeights};
 use super::kernels::{Kernel, suffix};
 use super::matrix::{Matrix, Rows};
 use super::params::params;
@@ -12,7 +12,7 @@ use base::error::Result;
 
 params! {
     EmbeddingParams in "embedding.cu" { out: Address, table: Address, token_ids: Address, sampled: Address, hidden: i32, stride: i32, scale: f32 }
-    CodedEmbeddingParams in "embedding.cu" { out: Address, table: CodedWeights, token_ids: Address, sampled: Address, hidden: i32, stride: i32, scale: f32 }
+    CodedEmbeddingParams in "embedding.cu" { out: Address, table: QuantizedWeights, token_ids: Address, sampled: Address, hidden: i32, stride: i32, scale: f32 }
 }
 
 /// The kernels: for plain numbers, and for each kind of codes.

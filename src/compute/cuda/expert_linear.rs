@@ -1,14 +1,14 @@
 //! See `ops/expert_linear.rs` and `ops/gated_expert_linear.rs` for the contracts, `kernels/expert_linear.cu` for the work, and
-//! `kernels/expert_linear_coded.cu` for weights in codes.
+//! `kernels/expert_linear_quantized.cu` for quantized weights.
 
-use super::coded::{COLUMNS, CodedWeights, Kind};
 use super::device::Device;
 use super::driver::Address;
 use super::experts::{Experts, Routes, TILE_ROWS};
+use super::gemm::Results;
+use super::gemm::quantized::weights::{COLUMNS, Kind, QuantizedWeights};
 use super::kernels::{Kernel, suffix};
 use super::matrix::{Rows, Vector};
 use super::params::params;
-use super::product::Results;
 use super::storage::Tensor;
 use crate::{Activation, LayerInput, Rounding};
 use base::error::Result;
@@ -31,7 +31,7 @@ params! {
         activation: i32,
     }
 
-    ExpertCodedParams in "expert_linear_coded.cu" {
+    ExpertCodedParams in "expert_linear_quantized.cu" {
         out: Address,
         x: Address,
         bias: Address,
@@ -39,7 +39,7 @@ params! {
         order: Address,
         tiles: Address,
         tile_count: Address,
-        weight: CodedWeights,
+        weight: QuantizedWeights,
         n: i32,
         k: i32,
         out_stride: i32,
@@ -115,10 +115,10 @@ impl Kernels {
             Ok(kernel)
         });
         let tiled = tiled.collect::<Result<_>>()?;
-        let of_codes = device.module("expert_linear_coded")?;
+        let of_codes = device.module("expert_linear_quantized")?;
         let coded = Kind::ALL.iter().map(|kind| {
             let kernel = |gated: &str, variant: &str| {
-                let name = format!("{gated}expert_linear_coded_{}_{variant}_{dtype}", kind.name());
+                let name = format!("{gated}expert_linear_quantized_{}_{variant}_{dtype}", kind.name());
                 Kernel::new(&of_codes, &name)
             };
             let tiled = [kernel("", "t16")?, kernel("", "t64")?];
@@ -218,8 +218,8 @@ fn number_of(activation: Activation) -> i32 {
     }
 }
 
-/// The same for weights in codes.
-fn of_codes(params: ExpertLinearParams, weight: CodedWeights) -> ExpertCodedParams {
+/// The same for quantized weights.
+fn of_codes(params: ExpertLinearParams, weight: QuantizedWeights) -> ExpertCodedParams {
     let ExpertLinearParams { out, x, bias, experts_of, order, tiles, tile_count, n, k, .. } = params;
     let ExpertLinearParams { out_stride, x_stride, slots_of_row, activation, .. } = params;
     ExpertCodedParams {

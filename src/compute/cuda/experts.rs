@@ -3,11 +3,11 @@
 //! The matrices of all experts lie one after the other, so that a kernel finds one by its number. A slot is a token and one of its experts, numbered token
 //! by token; its row between the products has that number. What a kernel needs to know of the choice stays on the device, so that passes can be recorded.
 
-use super::coded::COLUMNS;
 use super::combine;
 use super::device::Device;
 use super::driver::{Address, Context, Memory};
 use super::expert_linear;
+use super::gemm::quantized::weights::COLUMNS;
 use super::matrix::{Loader, Matrix, Rows};
 use super::route;
 use crate::{ExpertsShape, HostMatrix, Router, RoutesShape};

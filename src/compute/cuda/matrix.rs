@@ -1,10 +1,10 @@
 //! Weights on the device, and the way they get there.
 //!
-//! A stack of matrices is held in runs, each in one form: plain numbers of the device's type, or the units of `coded.rs`. Invariant: the numbers
+//! A stack of matrices is held in runs, each in one form: plain numbers of the device's type, or the units of `gemm/quantized/weights.rs`. Invariant: the numbers
 //! of a run are those of its codings, rounded once to the device's type.
 
-use super::coded::{self, CodedWeights, Form, Writer};
 use super::driver::{Address, Context, Event, EventKind, Memory, Pinned};
+use super::gemm::quantized::weights::{self, Form, QuantizedWeights, Writer};
 use crate::{HostMatrix, HostVector};
 use base::error::{Error, Result};
 use formats::{Coding, DType};
@@ -24,7 +24,7 @@ const WRITERS_MAX: usize = 16;
 /// Threads that copy plain numbers at most.
 const LANES_MAX: usize = 4;
 
-/// Bytes of the buffer into which coded weights are decoded for products of many tokens: two thirds of an H200's second-level cache.
+/// Bytes of the buffer into which quantized weights are decoded for products of many tokens: two thirds of an H200's second-level cache.
 const SCRATCH_BYTES: usize = 32 << 20;
 
 /// Weights of a linear layer, or an embedding table. `[rows, cols]`
@@ -49,7 +49,7 @@ pub(super) enum Rows {
     /// Plain numbers from this address on.
     Plain(Address),
     /// Units from this octet on, of which the first rows are `skip` others.
-    Coded { form: Form, weights: CodedWeights, skip: usize },
+    Coded { form: Form, weights: QuantizedWeights, skip: usize },
 }
 
 impl Matrix {
@@ -80,7 +80,7 @@ impl Matrix {
             // Units begin at an octet of rows.
             while count < rest.len()
                 && form_of(&rest[count]) == form
-                && (form.is_none() || rows.is_multiple_of(coded::COLUMNS))
+                && (form.is_none() || rows.is_multiple_of(weights::COLUMNS))
             {
                 rows += rest[count].shape().0;
                 count += 1;
@@ -126,9 +126,9 @@ impl Matrix {
             let found = match run.form {
                 None => Rows::Plain(run.memory.address() + (begin * self.cols * dtype.bytes()) as u64),
                 Some(form) => {
-                    let offset = begin / coded::COLUMNS * form.octet_bytes(self.cols);
+                    let offset = begin / weights::COLUMNS * form.octet_bytes(self.cols);
                     let weights = form.weights(run.memory.address() + offset as u64, self.cols);
-                    Rows::Coded { form, weights, skip: begin % coded::COLUMNS }
+                    Rows::Coded { form, weights, skip: begin % weights::COLUMNS }
                 }
             };
             Some((rows, found))
@@ -206,7 +206,7 @@ impl Loader {
         if let Some(scratch) = &self.scratch {
             return Ok(scratch.clone());
         }
-        let scratch = Arc::new(Memory::new(context, SCRATCH_BYTES, "decoded weights on the device", KNOB)?);
+        let scratch = Arc::new(Memory::new(context, SCRATCH_BYTES, "dequantized weights on the device", KNOB)?);
         self.scratch = Some(scratch.clone());
         Ok(scratch)
     }
@@ -226,7 +226,7 @@ impl Loader {
         let memory = |bytes| Memory::new(context, bytes, "weights on the device", KNOB);
         let (rows, cols) = (parts.iter().map(|part| part.shape().0).sum::<usize>(), parts[0].shape().1);
         if let Some(form) = form {
-            let octets: usize = parts.iter().map(|part| part.shape().0.div_ceil(coded::COLUMNS)).sum();
+            let octets: usize = parts.iter().map(|part| part.shape().0.div_ceil(weights::COLUMNS)).sum();
             let memory = memory(octets * form.octet_bytes(cols))?;
             let (mut offset, mut is_exact) = (0, true);
             for part in parts {
@@ -296,11 +296,11 @@ impl Staging {
         sent.into_iter().sum()
     }
 
-    /// Brings the units of a coded matrix to `offset` of `to`. Returns their bytes, and whether they stand for exactly its numbers. The last
+    /// Brings the units of a quantized matrix to `offset` of `to`. Returns their bytes, and whether they stand for exactly its numbers. The last
     /// copies may still be under way.
     fn upload_coded(&mut self, to: &Memory, offset: usize, matrix: &HostMatrix, form: &Form) -> Result<(usize, bool)> {
         let (rows, cols) = matrix.shape();
-        let (octets, octet_bytes) = (rows.div_ceil(coded::COLUMNS), form.octet_bytes(cols));
+        let (octets, octet_bytes) = (rows.div_ceil(weights::COLUMNS), form.octet_bytes(cols));
         let is_exact = AtomicBool::new(true);
         let at_once = Lane::FIRST_BYTES / octet_bytes;
         let threads = thread::available_parallelism().map_or(1, usize::from).min(WRITERS_MAX);
@@ -314,7 +314,7 @@ impl Staging {
             share_out("loader", bytes.chunks_mut(share * octet_bytes).enumerate().collect(), |(i, bytes)| {
                 let mut writer = Writer::new(cols);
                 for (j, octet) in bytes.chunks_exact_mut(octet_bytes).enumerate() {
-                    let row = (first + i * share + j) * coded::COLUMNS;
+                    let row = (first + i * share + j) * weights::COLUMNS;
                     if !form.write_octet(matrix, row, octet, &mut writer) {
                         is_exact.store(false, Ordering::Relaxed);
                     }

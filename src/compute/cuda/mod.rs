@@ -13,17 +13,8 @@ mod activate_mul;
 mod add_embedding;
 mod add_norm;
 mod attention;
-mod attention_few_units;
-mod attention_hopper;
-mod attention_shared;
-mod attention_units;
-mod blas;
-mod blas_handle;
 mod bytes;
 mod causal_conv;
-mod coded;
-mod coded_hopper;
-mod coded_linear;
 mod combine;
 mod copy_blocks;
 mod copy_states;
@@ -34,26 +25,20 @@ mod embedding;
 mod exchange;
 mod expert_linear;
 mod experts;
-mod few_quantized;
 mod gated_delta;
-mod gated_hopper;
 mod gated_linear;
 mod gated_norm;
 mod gather;
+mod gemm;
 mod gpu;
 mod graph;
-mod hopper;
 mod join_columns;
 mod keep_hidden_states;
 mod kernels;
 mod kv_cache;
-mod late_blas;
 mod launch_log;
 mod library;
-mod linear;
 mod linear_add_norm;
-mod linear_few;
-mod linear_stream;
 mod logprobs;
 mod management;
 mod matrix;
@@ -63,23 +48,19 @@ mod params;
 mod pass;
 mod peers;
 mod pieces;
-mod plan;
+mod place_heads;
 mod pool_states;
 mod process_logits;
-mod product;
 mod ranks;
 mod recurrent;
 mod reduce_add_norm;
-mod rope_and_attention;
 mod rope_and_cache;
 mod route;
 mod sample;
 mod sampling_extras;
 mod scale_logits;
-mod scaled_linear;
 mod selective_scan;
 mod settings;
-mod shared_plan;
 mod sigmoid_mul;
 mod states;
 mod storage;
@@ -91,10 +72,10 @@ pub use device_batch::DeviceBatch;
 
 pub use driver::{ContextGuard, Event, EventKind, check_ordinal, device_count};
 pub use experts::{Experts, Routes};
+pub use gemm::Route;
 pub use graph::{Graph, PassGraph};
 pub use kernels::Chaining;
 pub use kv_cache::KvCache;
-pub use linear::Route;
 pub use management::FreeBefore;
 pub use matrix::{Matrix, Vector};
 pub use nanovllm_kernels::are_built;
@@ -108,9 +89,10 @@ pub use team::Team;
 
 use super::{
     Activated, Activation, AddNorm, AttentionSpec, Collectives, DeltaHeads, DeltaInputs, ExpertRows, HeadGate,
-    HeadRows, KvPlace, LayerInput, NextNorm, NormWeights, Ops, Part, QkNormRope, Router, RouterVectors, ScanHeads,
-    ScanInputs, Scoring, SharedExpert, SharedPrefixes, ShortConv, TableRows, unfused,
+    HeadPart, HeadRows, KvPlace, LayerInput, NextNorm, NormWeights, Ops, Part, QkNormRope, Router, RouterVectors,
+    ScanHeads, ScanInputs, Scoring, SharedExpert, SharedPrefixes, ShortConv, TableRows, unfused,
 };
+use attention::partition::{Geometry, LayerWindow};
 use base::error::{Error, Result};
 use cudarc::driver::sys;
 use device::Device;
@@ -119,7 +101,6 @@ use exchange::Exchanges;
 use formats::DType;
 use kernels::KernelLoading;
 use parking_lot::Mutex;
-use plan::{Geometry, LayerWindow};
 use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -156,11 +137,12 @@ struct Kernels {
     add_embedding: add_embedding::Kernels,
     norm: norm::Kernels,
     add_norm: add_norm::Kernels,
-    linear: linear::Kernels,
+    linear: gemm::Kernels,
     rope_and_cache: rope_and_cache::Kernels,
     activate: activate::Kernels,
     activate_mul: activate_mul::Kernels,
     gather: gather::Kernels,
+    place_heads: place_heads::Kernels,
     pool_states: pool_states::Kernels,
     scale_logits: scale_logits::Kernels,
     sigmoid_mul: sigmoid_mul::Kernels,
@@ -190,11 +172,12 @@ impl Kernels {
             add_embedding: add_embedding::Kernels::new(device)?,
             norm: norm::Kernels::new(device)?,
             add_norm: add_norm::Kernels::new(device)?,
-            linear: linear::Kernels::new(device)?,
+            linear: gemm::Kernels::new(device)?,
             rope_and_cache: rope_and_cache::Kernels::new(device)?,
             activate: activate::Kernels::new(device)?,
             activate_mul: activate_mul::Kernels::new(device)?,
             gather: gather::Kernels::new(device)?,
+            place_heads: place_heads::Kernels::new(device)?,
             pool_states: pool_states::Kernels::new(device)?,
             scale_logits: scale_logits::Kernels::new(device)?,
             sigmoid_mul: sigmoid_mul::Kernels::new(device)?,
@@ -336,8 +319,8 @@ impl Ops for Cuda {
         place: KvPlace,
         device_batch: &DeviceBatch,
     ) {
-        let (heads, at) = (attention::Heads { out, qkv, raw: None }, cache.blocks.layer(place));
-        let result = cache.attention[at.kind].run(&self.device, scoring, heads, at, device_batch);
+        let at = cache.blocks.layer(place);
+        let result = cache.attention[at.kind].run(&self.device, scoring, out, qkv, at, device_batch);
         self.remember(result);
     }
 
@@ -354,17 +337,13 @@ impl Ops for Cuda {
         let attention = &cache.attention[at.kind];
         // Kernels that prepare heads themselves store keys and values.
         let has_keys = heads.qkv.cols() > heads.out.cols();
-        match &attention.few {
-            Some(few) if has_keys && few.serves(&self.device, scoring.spec, &transform, &at, device_batch) => {
-                let result = few.run(&self.device, scoring, heads, &transform, at, device_batch);
+        let fused = has_keys.then(|| attention.fused(&self.device, scoring.spec, &transform, &at, device_batch));
+        match fused.flatten() {
+            Some(fused) => {
+                let result = attention.run_fused(&self.device, scoring, heads, (fused, &transform), at, device_batch);
                 self.remember(result);
             }
-            _ if has_keys && attention.prepares(&self.device, scoring.spec, &transform, &at, device_batch) => {
-                let heads = attention::Heads { out: heads.out, qkv: heads.qkv, raw: Some(&transform) };
-                let result = attention.run(&self.device, scoring, heads, at, device_batch);
-                self.remember(result);
-            }
-            _ => unfused::rope_and_attention(self, scoring, heads, transform, cache, place, device_batch),
+            None => unfused::rope_and_attention(self, scoring, heads, transform, cache, place, device_batch),
         }
     }
 
@@ -385,7 +364,7 @@ impl Ops for Cuda {
         layer: LayerInput<Tensor, Matrix, Vector>,
         activation: Activation,
     ) {
-        match gated_linear::run(&self.device, &self.kernels.linear, out, layer, activation) {
+        match gated_linear::run(&self.device, &mut self.kernels.linear, out, layer, activation) {
             Ok(false) => unfused::gated_linear(self, out, gate_up, layer, activation),
             result => self.remember(result.map(drop)),
         }
@@ -487,6 +466,11 @@ impl Ops for Cuda {
 
     fn sigmoid_mul(&mut self, x: &mut Tensor, gate: &Tensor) {
         let result = self.kernels.sigmoid_mul.run(&self.device, x, gate);
+        self.remember(result);
+    }
+
+    fn place_heads(&mut self, out: &mut Tensor, heads: usize, parts: &[HeadPart<Tensor>]) {
+        let result = self.kernels.place_heads.run(&self.device, out, heads, parts);
         self.remember(result);
     }
 

@@ -1,6 +1,6 @@
 //! Parameter structs of kernels: each is declared once here and once in CUDA, and a test compares the two.
 //!
-//! What a batch has as it is, [`Sampling`](crate::batch::Sampling) and [`Adjustment`](crate::batch::Adjustment), needs no twin:
+//! What a batch has as it is, [`Sampling`](crate::batch::Sampling) and [`LogitBias`](crate::batch::LogitBias), needs no twin:
 //! `kernels/common/batch.cuh` is generated from it.
 
 /// A parameter struct: `#[repr(C)]`, with a list of its fields.
@@ -41,8 +41,8 @@ pub(crate) use params;
 #[cfg(test)]
 pub mod twin {
     use super::Params;
-    use crate::cuda::coded::CodedWeights;
     use crate::cuda::exchange::Exchange as ExchangeParams;
+    use crate::cuda::gemm::quantized::weights::QuantizedWeights;
     use crate::cuda::tensor_map::TensorMap;
 
     /// Compares the layout of `P` with that of its twin in `kernels/<file>`.
@@ -64,7 +64,7 @@ pub mod twin {
             // Compared with its own twin in the file that declares it.
             "TensorMap" => (size_of::<TensorMap>(), align_of::<TensorMap>()),
             "Exchange" => (size_of::<ExchangeParams>(), align_of::<ExchangeParams>()),
-            "CodedWeights" => (size_of::<CodedWeights>(), align_of::<CodedWeights>()),
+            "QuantizedWeights" => (size_of::<QuantizedWeights>(), align_of::<QuantizedWeights>()),
             other => panic!("a type that no parameter struct has used so far: {other}"),
         }
     }

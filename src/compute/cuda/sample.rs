@@ -3,7 +3,6 @@
 use super::device::Device;
 use super::device_batch::DeviceBatch;
 use super::driver::Address;
-use super::hopper::CAPABILITY;
 use super::kernels::{Kernel, suffix};
 use super::params::params;
 use super::storage::Tensor;
@@ -81,12 +80,11 @@ impl Kernels {
         // The rest is for what the kernel declares itself.
         let counters = device.facts().block_shared_bytes.saturating_sub(2048) / 17 * 4;
         let window = (counters / 128 * 128).min(WINDOW_MAX);
-        let once = match device.facts().capability {
-            CAPABILITY => {
-                let module = device.module("sample_once")?;
-                Some(Kernel::new(&module, &format!("sample_once_{}", suffix(device.dtype)))?)
-            }
-            _ => None,
+        let once = if device.facts().is_hopper() {
+            let module = device.module("sample_once")?;
+            Some(Kernel::new(&module, &format!("sample_once_{}", suffix(device.dtype)))?)
+        } else {
+            None
         };
         let [argmax, choose, choose_filtered] =
             ["sample_argmax", "sample_choose", "sample_choose_filtered"].map(kernel);

@@ -7,7 +7,7 @@
 
 use super::bytes::put;
 use super::driver::{Address, Context, Memory, Pinned};
-use crate::batch::{Adjustment, Batch, MAX_LOGPROBS};
+use crate::batch::{Batch, LogitBias, MAX_LOGPROBS};
 use base::error::Result;
 use std::ops::Range;
 use std::sync::Arc;
@@ -140,5 +140,5 @@ fn places(batch: &Batch) -> (usize, Range<usize>) {
 
 /// Room for a number of two bytes for each adjustment.
 fn raw_bytes(bytes: usize) -> usize {
-    bytes / size_of::<Adjustment>() * 2
+    bytes / size_of::<LogitBias>() * 2
 }

@@ -4,14 +4,14 @@
 
 use super::Cuda;
 use super::attention;
-use super::hopper;
+use super::attention::partition::{Cuts, Geometry, LayerWindow};
+use super::attention::shared_partition::Sharing;
+use super::gemm::{Epilogue, Route};
 use super::kernels::Chaining;
 use super::kv_cache::KvBlocks;
-use super::linear::Route;
 use super::management::FreeBefore;
-use super::plan::{Cuts, Geometry, LayerWindow};
+use super::matrix::Matrix;
 use super::reduce_add_norm::AllReduce;
-use super::shared_plan::Sharing;
 use crate::{KvLayout, KvShape, Rounding, SharedPrefixes};
 use base::error::Result;
 
@@ -79,7 +79,7 @@ impl Cuda {
     /// Chooses what the results of a row may depend on.
     ///
     /// `BatchInvariant` adds up each result in an order that knows neither the batch nor how a prompt was cut: linear layers by
-    /// `linear_tiled.cu` or on compute capability 9.0 `linear_hopper.cu` whatever the route, attention by `attention_prefill.cu` or there
+    /// `gemm_tiled.cu` or on compute capability 9.0 `gemm_swap_ab.cu` whatever the route, attention by `attention_prefill.cu` or there
     /// by `attention_units.cu`, `attention_few_units.cu` and `attention_hopper.cu`, norms as for a single row. To be chosen before a cache or a batch is made.
     pub fn set_rounding(&mut self, rounding: Rounding) {
         self.device.rounding = rounding;
@@ -87,7 +87,14 @@ impl Cuda {
 
     /// Whether the device has compute capability 9.0, for which some kernels are compiled alone.
     pub fn is_hopper(&self) -> bool {
-        self.device.facts().capability == hopper::CAPABILITY
+        self.device.facts().is_hopper()
+    }
+
+    /// The name of the kernel that is planned for the sums of `m` rows, or for their gated results, without the number type. `None`: there is none.
+    #[doc(hidden)]
+    pub fn planned(&self, m: usize, weight: &Matrix, is_gated: bool) -> Option<String> {
+        let epilogue = if is_gated { Epilogue::Gated } else { Epilogue::Store };
+        self.kernels.linear.planned(&self.device, m, weight, epilogue)
     }
 
     /// The names of the kernels that were launched since the last call, without `nvllm_k_`; products of cuBLASLt as `cublasLtMatmul`. The first call

@@ -1,5 +1,5 @@
 //! Processes logits before a token is chosen: penalties, logit bias and bans, each of some tokens. The formula is that of
-//! [`Adjustment`](crate::batch::Adjustment).
+//! [`LogitBias`](crate::batch::LogitBias).
 
 use crate::{Backend, Tensor};
 

@@ -36,7 +36,7 @@ pub struct Progress {
 }
 
 /// The prompts of one call, and their results.
-struct Job<'s> {
+struct GenerateCall<'s> {
     /// The completions of the first prompt, then those of the next.
     results: Vec<Output>,
     /// Where the results of each prompt begin, and where all end. `[prompts + 1]`
@@ -50,7 +50,7 @@ struct Job<'s> {
     others: Option<&'s mut Sink<'s>>,
 }
 
-/// A request of a job.
+/// A request of a call.
 struct Owner {
     /// Index of its first result.
     start: usize,
@@ -67,7 +67,7 @@ struct Rate {
 
 /// What [`Engine::generate_each`] has to know of a prompt before its turn comes.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked {
+pub struct PromptResults {
     /// Echoed in its results.
     pub tag: u64,
     /// Its results.
@@ -75,7 +75,7 @@ pub struct Asked {
 }
 
 /// Returns a prompt and its options when its turn comes; `None` if it cannot run, and its results stay empty.
-pub type Ask<'a, 'p> = dyn FnMut(usize) -> Option<(Prompt<'p>, Arc<CheckedParams>)> + 'a;
+pub type NextPrompt<'a, 'p> = dyn FnMut(usize) -> Option<(Prompt<'p>, Arc<CheckedParams>)> + 'a;
 
 /// Most sequences of one call that wait in the engine. More prompts are added as these begin to run.
 const WAITING_MAX: usize = 1 << 14;
@@ -109,8 +109,8 @@ impl Engine {
         let handle = self.handle().clone();
         let default = if params.is_empty() { Some(handle.default_params()) } else { None };
         let of = |prompt: usize| default.as_ref().unwrap_or_else(|| params.get(prompt).unwrap_or(&params[0]));
-        let asked = |prompt| Asked { tag: of(prompt).tag, results: of(prompt).results() as u32 };
-        let asked: Vec<Asked> = (0..prompts.len()).map(asked).collect();
+        let prompts_to_run = |prompt| PromptResults { tag: of(prompt).tag, results: of(prompt).results() as u32 };
+        let prompts_to_run: Vec<PromptResults> = (0..prompts.len()).map(prompts_to_run).collect();
         let mut refused = Vec::new();
         let mut ask = |prompt: usize| match handle.check(of(prompt).clone()) {
             Ok(options) => Some((prompts[prompt], Arc::new(options))),
@@ -119,8 +119,8 @@ impl Engine {
                 None
             }
         };
-        let mut results = self.generate_each(&asked, &mut ask, None, progress)?;
-        let starts: Vec<usize> = starts(&asked).collect();
+        let mut results = self.generate_each(&prompts_to_run, &mut ask, None, progress)?;
+        let starts: Vec<usize> = starts(&prompts_to_run).collect();
         for (prompt, error) in refused {
             for result in &mut results[starts[prompt]..starts[prompt + 1]] {
                 result.finish = Some(Finish::Error(error.clone()));
@@ -137,26 +137,26 @@ impl Engine {
     /// [`Error::Limit`] and [`Error::OutOfMemory`] for too many results. After any other error, the engine cannot continue.
     pub fn generate_each<'s>(
         &mut self,
-        asked: &[Asked],
-        ask: &mut Ask,
+        prompts_to_run: &[PromptResults],
+        ask: &mut NextPrompt,
         others: Option<&'s mut Sink<'s>>,
         progress: &mut dyn FnMut(&Progress) -> ControlFlow<()>,
     ) -> Result<Vec<Output>> {
         let started = Instant::now();
-        let mut job = Job::new(asked, others)?;
+        let mut call = GenerateCall::new(prompts_to_run, others)?;
         let (mut prefill, mut decode) = (Rate::default(), Rate::default());
         let (mut prompt_tokens, mut generated_tokens) = (0, 0);
         let mut added = 0;
-        while job.finished < job.results.len() {
-            added = job.add(self.handle(), ask, added);
-            let report = self.work(Budget::OnePass, &mut |outputs, handle| job.deliver(outputs, handle))?;
+        while call.finished < call.results.len() {
+            added = call.add(self.handle(), ask, added);
+            let report = self.work(Budget::OnePass, &mut |outputs, handle| call.deliver(outputs, handle))?;
             prefill.observe(report.prefill_tokens, report.elapsed_us);
             decode.observe(report.decode_tokens, report.elapsed_us);
             prompt_tokens += u64::from(report.prefill_tokens);
             generated_tokens += u64::from(report.decode_tokens);
             let now = Progress {
-                finished: job.finished,
-                total: job.results.len(),
+                finished: call.finished,
+                total: call.results.len(),
                 prefill_tokens_per_s: prefill.per_second(),
                 decode_tokens_per_s: decode.per_second(),
                 elapsed_us: started.elapsed().as_micros() as u64,
@@ -164,45 +164,45 @@ impl Engine {
                 generated_tokens,
             };
             if progress(&now).is_break() {
-                self.cancel_rest(&mut job, added)?;
+                self.cancel_rest(&mut call, added)?;
                 break;
             }
         }
-        Ok(job.results)
+        Ok(call.results)
     }
 
-    /// Ends the prompts that `job` has not finished; those from `added` on never became requests.
-    fn cancel_rest(&mut self, job: &mut Job<'_>, added: usize) -> Result<()> {
-        for &id in job.owners.keys() {
+    /// Ends the prompts that `call` has not finished; those from `added` on never became requests.
+    fn cancel_rest(&mut self, call: &mut GenerateCall<'_>, added: usize) -> Result<()> {
+        for &id in call.owners.keys() {
             // Another thread may have cancelled it already.
             let _ = self.handle().cancel(id);
         }
-        let unborn = job.starts[added];
-        for result in &mut job.results[unborn..] {
+        let unborn = call.starts[added];
+        for result in &mut call.results[unborn..] {
             result.finish = Some(Finish::Cancelled);
         }
         self.take_inbox(Intake::All);
-        self.publish(&mut |outputs, handle| job.deliver(outputs, handle));
+        self.publish(&mut |outputs, handle| call.deliver(outputs, handle));
         // Sequences with a row in a pass in flight end with that pass.
-        while !job.owners.is_empty() {
-            self.work(Budget::OnePass, &mut |outputs, handle| job.deliver(outputs, handle))?;
+        while !call.owners.is_empty() {
+            self.work(Budget::OnePass, &mut |outputs, handle| call.deliver(outputs, handle))?;
         }
         Ok(())
     }
 }
 
 /// Where the results of each prompt begin, and where all end. `[prompts + 1]`
-fn starts(asked: &[Asked]) -> impl Iterator<Item = usize> {
-    let ends = asked.iter().scan(0, |end, one| {
+fn starts(prompts_to_run: &[PromptResults]) -> impl Iterator<Item = usize> {
+    let ends = prompts_to_run.iter().scan(0, |end, one| {
         *end += one.results as usize;
         Some(*end)
     });
     std::iter::once(0).chain(ends)
 }
 
-impl<'s> Job<'s> {
-    fn new(asked: &[Asked], others: Option<&'s mut Sink<'s>>) -> Result<Job<'s>> {
-        let total = asked.iter().map(|one| one.results as usize).sum();
+impl<'s> GenerateCall<'s> {
+    fn new(prompts_to_run: &[PromptResults], others: Option<&'s mut Sink<'s>>) -> Result<GenerateCall<'s>> {
+        let total = prompts_to_run.iter().map(|one| one.results as usize).sum();
         if total > limits::QUEUED_COMPLETIONS {
             let (limit, name) = (limits::QUEUED_COMPLETIONS, "NVLLM_MAX_QUEUED_COMPLETIONS");
             return Err(Error::Limit { field: "the number of completions of all prompts", found: total, limit, name });
@@ -213,14 +213,21 @@ impl<'s> Job<'s> {
             bytes: (total * size_of::<Output>()) as u64,
             knob: "num_prompts or n",
         })?;
-        for &Asked { tag, results: count } in asked {
+        for &PromptResults { tag, results: count } in prompts_to_run {
             results.extend((0..count).map(|index| Output { tag, index, ..Output::default() }));
         }
-        Ok(Job { results, starts: starts(asked).collect(), owners: HashMap::new(), unfinished: 0, finished: 0, others })
+        Ok(GenerateCall {
+            results,
+            starts: starts(prompts_to_run).collect(),
+            owners: HashMap::new(),
+            unfinished: 0,
+            finished: 0,
+            others,
+        })
     }
 
     /// Adds prompts from `next` on until enough sequences wait; returns the first prompt that was not added.
-    fn add(&mut self, handle: &EngineHandle, ask: &mut Ask, mut next: usize) -> usize {
+    fn add(&mut self, handle: &EngineHandle, ask: &mut NextPrompt, mut next: usize) -> usize {
         while next + 1 < self.starts.len() && (self.unfinished < WAITING_MAX || handle.waiting() < WAITING_MAX) {
             let (start, end) = (self.starts[next], self.starts[next + 1]);
             // The queue gets room as requests begin to run; if nothing waits or runs, it never does.

@@ -3,7 +3,7 @@
 //! Invariant: no call but [`EngineHandle::wait`] waits for a step. The inbox is locked only to move things in and out, never while a prompt is tokenized or
 //! a structure compiled.
 
-use crate::adjustments::Adjustments;
+use crate::adjustments::LogitBiases;
 use crate::api::generation_config::GenerationConfig;
 use crate::api::inbox::{Cancel, Inbox, Intake};
 use crate::api::prompt::{PromptPart, joined};
@@ -128,7 +128,7 @@ impl EngineHandle {
         // A structure is not worth compiling for a request that cannot be queued.
         self.inbox.lock().check_room(options.params.sequences(), self.max_queue)?;
         let matcher = self.validator.matcher(&options, self.answer_format(), given)?;
-        let adjustments = Adjustments::new(&options.params, &options.biases, &prompt);
+        let adjustments = LogitBiases::new(&options.params, &options.biases, &prompt);
         let dry = History::new(&options.params, &prompt, self.validator.tokenizer().ok());
         let thinking = self.validator.thinking(&options, self.answer_format(), given)?;
         let engine_seed = self.seed;

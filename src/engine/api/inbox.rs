@@ -98,14 +98,14 @@ struct Alive {
     left: u32,
     /// What it counts as when a pass handles it, see [`INTAKE`].
     entries: usize,
-    cancel: Asked,
+    cancel: CancelState,
 }
 
 /// Whether a request was asked to end.
 #[derive(PartialEq, Eq)]
-enum Asked {
+enum CancelState {
     No,
-    Yes,
+    Requested,
 }
 
 impl Inbox {
@@ -168,7 +168,7 @@ impl Inbox {
         if pinning == Pinning::Pinned {
             self.pins.promise(key, request.prompt.len());
         }
-        self.alive.insert(id, Alive { key, sequences, left: sequences, entries, cancel: Asked::No });
+        self.alive.insert(id, Alive { key, sequences, left: sequences, entries, cancel: CancelState::No });
         self.sequences += sequences as usize;
         self.arriving += sequences as usize;
         self.arrivals.insert(key, Arrival { key, request, pinning });
@@ -181,9 +181,9 @@ impl Inbox {
     ///
     /// [`Error::UnknownRequest`] when it has ended, was cancelled before, or never was.
     pub fn cancel(&mut self, id: u64) -> Result<()> {
-        let alive = self.alive.get_mut(&id).filter(|alive| alive.cancel == Asked::No);
+        let alive = self.alive.get_mut(&id).filter(|alive| alive.cancel == CancelState::No);
         let alive = alive.ok_or(Error::UnknownRequest { id })?;
-        alive.cancel = Asked::Yes;
+        alive.cancel = CancelState::Requested;
         let key = alive.key;
         // It stays counted as one that waits until a step has ended it.
         let arrival = self.arrivals.remove(&key);
@@ -197,7 +197,7 @@ impl Inbox {
     ///
     /// [`Error::UnknownRequest`].
     pub fn key(&self, id: u64) -> Result<SequenceKey> {
-        let alive = self.alive.get(&id).filter(|alive| alive.cancel == Asked::No);
+        let alive = self.alive.get(&id).filter(|alive| alive.cancel == CancelState::No);
         alive.map(|alive| alive.key).ok_or(Error::UnknownRequest { id })
     }
 

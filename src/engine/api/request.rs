@@ -3,7 +3,7 @@
 //! Invariant: a list whose length a caller chooses exists once per request, however many completions it has, and once for all
 //! prompts of a call of `generate` that share their options.
 
-use crate::adjustments::Adjustments;
+use crate::adjustments::LogitBiases;
 use crate::api::prompt::EmbeddingRows;
 use crate::api::sampling_params::{Eos, Pinning, Pooling, SamplingParams};
 use crate::dry::History;
@@ -12,7 +12,7 @@ use crate::results::stop_strings::StopSet;
 use crate::schedule::sequence::{Sequence, SequenceKey, ThinkingLimit};
 use base::TokenId;
 use base::error::{Error, Result};
-use compute::batch::{Adjustment, MAX_LOGPROBS};
+use compute::batch::{LogitBias, MAX_LOGPROBS};
 use runner::ModelInfo;
 use std::sync::Arc;
 use std::time::Instant;
@@ -27,7 +27,7 @@ pub struct CheckedParams {
     /// `None` without stop strings.
     pub stop_strings: Option<Arc<StopSet>>,
     /// Tokens with a bias. In ascending order.
-    pub biases: Vec<Adjustment>,
+    pub biases: Vec<LogitBias>,
     /// What becomes of the pooled state, if it asks for one.
     pub result: PooledResult,
 }
@@ -43,7 +43,7 @@ pub struct Request {
     /// Its options.
     pub options: Arc<CheckedParams>,
     /// Penalties and logit biases of the first token of a completion.
-    pub adjustments: Adjustments,
+    pub adjustments: LogitBiases,
     /// What the prompt repeats, if the request penalizes repetitions by DRY.
     pub dry: Option<History>,
     /// The beginning of the structure that it asks for, if any.
@@ -79,7 +79,7 @@ impl Request {
         let CheckedParams { params, ending_tokens, biases, .. } = &*self.options;
         let strings: usize = params.stop_strings.iter().map(|text| size_of::<String>() + text.len()).sum();
         let tokens = self.prompt.len() + params.stop_tokens.len() + ending_tokens.len();
-        strings + tokens * size_of::<TokenId>() + 2 * biases.len() * size_of::<Adjustment>()
+        strings + tokens * size_of::<TokenId>() + 2 * biases.len() * size_of::<LogitBias>()
     }
 }
 
@@ -127,8 +127,8 @@ impl CheckedParams {
                 wanted: "small enough for 64 candidates: with one end token up to 32, with each more end token fewer",
             });
         }
-        let bias = |&(token, bias): &(TokenId, f32)| Adjustment { token, uses: Adjustment::UNUSED, bias };
-        let mut biases: Vec<Adjustment> = params.logit_bias.iter().map(bias).collect();
+        let bias = |&(token, bias): &(TokenId, f32)| LogitBias { token, uses: LogitBias::UNUSED, bias };
+        let mut biases: Vec<LogitBias> = params.logit_bias.iter().map(bias).collect();
         biases.sort_unstable_by_key(|entry| entry.token);
         let stop_strings = StopSet::new(&params.stop_strings).map(Arc::new);
         Ok(CheckedParams { params, ending_tokens, stop_strings, biases, result })

@@ -26,7 +26,7 @@ fn penalties(history: &History) -> BTreeMap<TokenId, f32> {
     let mut entries = Vec::new();
     history.write(&mut sampling, &mut entries);
     assert_eq!(sampling.adjusted(), 0..entries.len());
-    assert!(entries.iter().all(|entry| entry.uses == Adjustment::UNUSED));
+    assert!(entries.iter().all(|entry| entry.uses == LogitBias::UNUSED));
     entries.iter().map(|entry| (entry.token, -entry.bias)).collect()
 }
 
@@ -117,18 +117,18 @@ fn penalties_join_what_else_is_known_of_a_token() {
     // After 1 2 there came 3, 4, 5 and 6.
     let prompt = [1, 2, 3, 1, 2, 4, 1, 2, 5, 1, 2, 6, 1, 2];
     let history = History::new(&with_length(2), &prompt, None).unwrap();
-    let known = |token, uses, bias| Adjustment { token, uses, bias };
+    let known = |token, uses, bias| LogitBias { token, uses, bias };
     let mut entries =
-        vec![known(6, 1, 1.0), known(3, 7, 2.0), Adjustment::ban(4), known(5, 0, f32::MIN), known(9, 1, 0.0)];
+        vec![known(6, 1, 1.0), known(3, 7, 2.0), LogitBias::ban(4), known(5, 0, f32::MIN), known(9, 1, 0.0)];
     let mut sampling = Sampling { adjusted_start: 1, adjusted_end: 5, ..Sampling::GREEDY };
     history.write(&mut sampling, &mut entries);
     let dry = -0.5;
     let expected = [
         known(6, 1, 1.0),
         known(3, 7, 2.0 + dry),
-        Adjustment::ban(4),
+        LogitBias::ban(4),
         known(5, 0, f32::MIN),
-        known(6, Adjustment::UNUSED, dry),
+        known(6, LogitBias::UNUSED, dry),
         known(9, 1, 0.0),
     ];
     assert_eq!((sampling.adjusted(), &entries[..]), (1..6, &expected[..]), "and the sample before is left alone");

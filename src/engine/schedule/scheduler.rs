@@ -43,7 +43,7 @@ pub struct Scheduler {
     table_window: Option<usize>,
     waiting: BTreeMap<SequenceKey, Sequence>,
     /// Completions that are created when the one before them in `waiting` runs, or in `leaving` ends.
-    unmade: usize,
+    pending_siblings: usize,
     /// Waiting completions whose request has ended, and how. A request may have a thousand, so each pass ends a few of them.
     leaving: VecDeque<(Sequence, Finish)>,
     /// In the order of their keys.
@@ -59,7 +59,7 @@ pub struct Scheduler {
     /// Tokens after which a recurrent state is kept as a checkpoint: whole blocks.
     interval: usize,
     /// Why the last blocks that were asked for got no memory, if they did not since the last pass was formed.
-    lacked: Option<Arc<Error>>,
+    block_alloc_error: Option<Arc<Error>>,
     preemptions: u64,
     cached_tokens: u64,
 }
@@ -189,7 +189,7 @@ impl Scheduler {
             window,
             table_window: None,
             waiting: BTreeMap::new(),
-            unmade: 0,
+            pending_siblings: 0,
             leaving: VecDeque::new(),
             running: room(limits.rows, "the sequences that run", "max_num_seqs")?,
             pool: BlockManager::new(blocks, limits.block_size, cache)?,
@@ -198,7 +198,7 @@ impl Scheduler {
             copies: room(limits.rows * (1 + limits.window_tables), "the sequences that run", "max_num_seqs")?,
             state_copies: room(limits.rows, "the sequences that run", "max_num_seqs")?,
             interval: limits.block_size,
-            lacked: None,
+            block_alloc_error: None,
             preemptions: 0,
             cached_tokens: 0,
         })
@@ -223,7 +223,7 @@ impl Scheduler {
 
     /// Sequences that wait.
     pub fn waiting(&self) -> usize {
-        self.waiting.len() + self.leaving.len() + self.unmade
+        self.waiting.len() + self.leaving.len() + self.pending_siblings
     }
 
     /// Blocks that sequences hold, or that are pinned.
@@ -271,7 +271,7 @@ impl Scheduler {
         }
         // A completion that does not exist yet has the tokens of the one before it, which has not run.
         let (_, before) = self.waiting.range(key.completion(0)..key).next_back()?;
-        Some(before).filter(|before| before.unmade as usize >= key.index() - before.key.index())
+        Some(before).filter(|before| before.pending_siblings as usize >= key.index() - before.key.index())
     }
 
     /// The pool of blocks, for prefixes that are saved and restored without a sequence.
@@ -292,7 +292,7 @@ impl Scheduler {
         if let Some(search) = sequence.beam_search() {
             self.searches.insert(sequence.id(), search);
         }
-        self.unmade += sequence.unmade as usize;
+        self.pending_siblings += sequence.pending_siblings as usize;
         self.waiting.insert(sequence.key, sequence);
     }
 
@@ -317,7 +317,7 @@ impl Scheduler {
     pub fn next_leaving(&mut self) -> Option<(Sequence, Finish)> {
         let (mut sequence, finish) = self.leaving.pop_front()?;
         if let Some(next) = sequence.next_completion() {
-            self.unmade -= 1;
+            self.pending_siblings -= 1;
             self.leaving.push_front((next, finish.clone()));
         }
         Some((sequence, finish))
@@ -358,7 +358,7 @@ impl Scheduler {
         pass: &mut Pass,
         batch: &mut Batch,
     ) -> Result<()> {
-        self.lacked = None;
+        self.block_alloc_error = None;
         if self.must_collect_first(memory)? {
             return Ok(());
         }
@@ -456,7 +456,7 @@ impl Scheduler {
                 if self.grow(lacking, memory)? {
                     continue;
                 }
-                if let Some(error) = self.lacked.clone().filter(|_| self.running.is_empty()) {
+                if let Some(error) = self.block_alloc_error.clone().filter(|_| self.running.is_empty()) {
                     self.give_up(key, error);
                 }
                 break;
@@ -465,7 +465,7 @@ impl Scheduler {
             self.cached_tokens += cached as u64;
             if let Some(next) = sequence.next_completion() {
                 // One of the completions that did not exist exists now.
-                self.unmade -= 1;
+                self.pending_siblings -= 1;
                 self.waiting.insert(next.key, next);
             }
             rows += sequence.rows();

@@ -10,7 +10,7 @@ use crate::results::stop_strings::Complete;
 use crate::schedule::blocks::{BlockManager, WindowEntries};
 use base::TokenId;
 use block_table::{BlockTable, Reuse};
-use compute::batch::{Adjustment, BlockId, Chosen, PoolKind, PooledRange, Sampled, Sampling};
+use compute::batch::{BlockId, Chosen, LogitBias, PoolKind, PooledRange, Sampled, Sampling};
 use detokenizer::{Detokenizer, StopRule};
 use runner::Pool;
 use sampler_state::{NextToken, SamplerState};
@@ -103,7 +103,7 @@ pub struct Sequence {
     /// Index of its token among those that the last of these passes samples.
     pub sample: u32,
     /// Completions of its request after this one that do not exist yet: each is created when the one before it runs.
-    pub unmade: u32,
+    pub pending_siblings: u32,
     /// Whether it continues.
     pub status: SequenceStatus,
     /// Whether the blocks of its prompt stay. Set on the first completion of a request.
@@ -152,7 +152,7 @@ impl Sequence {
             scheduled: 0,
             awaited: 0,
             sample: 0,
-            unmade: if params.beams.is_some() { 0 } else { params.completions - 1 - key.index },
+            pending_siblings: if params.beams.is_some() { 0 } else { params.completions - 1 - key.index },
             // The other beams are forked from the first one.
             status: if key.index > 0 && params.beams.is_some() {
                 SequenceStatus::Paused
@@ -194,7 +194,8 @@ impl Sequence {
     /// Creates the next completion of its request; `None` if it exists or there is none.
     pub fn next_completion(&mut self) -> Option<Sequence> {
         let next = self.key.completion(self.key.index + 1);
-        (std::mem::take(&mut self.unmade) > 0).then(|| Sequence::new(next, self.request.clone(), Pinning::Evictable))
+        (std::mem::take(&mut self.pending_siblings) > 0)
+            .then(|| Sequence::new(next, self.request.clone(), Pinning::Evictable))
     }
 
     /// The options of its request.
@@ -464,7 +465,7 @@ impl Sequence {
     }
 
     /// How its next token is sampled. Its penalties and biases are appended to `entries`.
-    pub fn sampling(&self, entries: &mut Vec<Adjustment>) -> Sampling {
+    pub fn sampling(&self, entries: &mut Vec<LogitBias>) -> Sampling {
         let next = NextToken {
             position: self.expected_tokens(),
             awaited_sample: (self.awaited > 0).then_some(self.sample),

@@ -1,6 +1,6 @@
 //! How are the numbers of a weight written as bytes?
 //!
-//! A coded matrix *is* a matrix of real numbers, those that [`Coding::decode`] gives. A backend may hold it in any form, as long as its
+//! A quantized matrix *is* a matrix of real numbers, those that [`Coding::decode`] gives. A backend may hold it in any form, as long as its
 //! products are those of these numbers, within the tolerance of its arithmetic. Nothing above the backends depends on a coding.
 
 mod block;

@@ -101,6 +101,57 @@ pub fn configs() -> Vec<(&'static str, Value)> {
             }),
         ),
         (
+            "GLM-4.7-Flash",
+            json!({
+                "architectures": ["Glm4MoeLiteForCausalLM"], "attention_bias": false, "dtype": "bfloat16",
+                "eos_token_id": [154820, 154827, 154829], "first_k_dense_replace": 1, "hidden_act": "silu",
+                "hidden_size": 2048, "intermediate_size": 10240, "kv_lora_rank": 512, "max_position_embeddings": 202752,
+                "model_type": "glm4_moe_lite", "moe_intermediate_size": 1536, "n_group": 1, "n_routed_experts": 64,
+                "n_shared_experts": 1, "norm_topk_prob": true, "num_attention_heads": 20, "num_experts_per_tok": 4,
+                "num_hidden_layers": 47, "num_key_value_heads": 20, "num_nextn_predict_layers": 1,
+                "partial_rotary_factor": 1.0, "q_lora_rank": 768, "qk_nope_head_dim": 192, "qk_rope_head_dim": 64,
+                "rms_norm_eps": 1e-05, "rope_scaling": null, "rope_theta": 1000000, "routed_scaling_factor": 1.8,
+                "tie_word_embeddings": false, "topk_group": 1, "topk_method": "noaux_tc", "v_head_dim": 256,
+                "vocab_size": 154880
+            }),
+        ),
+        (
+            "DeepSeek-V3",
+            json!({
+                "architectures": ["DeepseekV3ForCausalLM"], "attention_bias": false, "ep_size": 1,
+                "first_k_dense_replace": 3, "hidden_size": 7168, "intermediate_size": 18432, "kv_lora_rank": 512,
+                "max_position_embeddings": 163840, "model_type": "deepseek_v3", "moe_intermediate_size": 2048,
+                "moe_layer_freq": 1, "n_group": 8, "n_routed_experts": 256, "n_shared_experts": 1, "norm_topk_prob": true,
+                "num_attention_heads": 128, "num_experts_per_tok": 8, "num_hidden_layers": 61, "num_key_value_heads": 128,
+                "num_nextn_predict_layers": 1, "q_lora_rank": 1536, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
+                "rms_norm_eps": 1e-06, "rope_scaling": {
+                    "beta_fast": 32, "beta_slow": 1, "factor": 40, "mscale": 1.0, "mscale_all_dim": 1.0,
+                    "original_max_position_embeddings": 4096, "type": "yarn"
+                },
+                "rope_theta": 10000, "routed_scaling_factor": 2.5, "scoring_func": "sigmoid",
+                "tie_word_embeddings": false, "topk_group": 4, "topk_method": "noaux_tc", "v_head_dim": 128,
+                "vocab_size": 129280
+            }),
+        ),
+        (
+            "DeepSeek-V2-Lite",
+            json!({
+                "architectures": ["DeepseekV2ForCausalLM"], "aux_loss_alpha": 0.001,
+                "first_k_dense_replace": 1, "hidden_size": 2048, "intermediate_size": 10944, "kv_lora_rank": 512,
+                "max_position_embeddings": 163840, "model_type": "deepseek_v2", "moe_intermediate_size": 1408,
+                "moe_layer_freq": 1, "n_group": 1, "n_routed_experts": 64, "n_shared_experts": 2, "norm_topk_prob": false,
+                "num_attention_heads": 16, "num_experts_per_tok": 6, "num_hidden_layers": 27, "num_key_value_heads": 16,
+                "q_lora_rank": null, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "rms_norm_eps": 1e-06,
+                "rope_scaling": {
+                    "beta_fast": 32, "beta_slow": 1, "factor": 40, "mscale": 0.707, "mscale_all_dim": 0.707,
+                    "original_max_position_embeddings": 4096, "type": "yarn"
+                },
+                "rope_theta": 10000, "routed_scaling_factor": 1.0, "scoring_func": "softmax", "seq_aux": true,
+                "tie_word_embeddings": false, "topk_group": 1, "topk_method": "greedy", "v_head_dim": 128,
+                "vocab_size": 102400
+            }),
+        ),
+        (
             "LFM2-8B-A1B",
             json!({
                 "architectures": ["Lfm2MoeForCausalLM"], "bos_token_id": 1, "conv_L_cache": 3, "conv_bias": false,

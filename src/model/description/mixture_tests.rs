@@ -6,7 +6,7 @@ use crate::spec::{
     SharedGate, Sinks, Sublayer,
 };
 use base::error::Error;
-use compute::{Curve, Groups};
+use compute::{Curve, Groups, Pairing};
 use serde_json::json;
 
 fn experts(layer: &LayerSpec) -> &Experts {
@@ -33,6 +33,19 @@ fn a_family_says_how_its_experts_are_chosen() {
         ("Qwen3.5-35B-A3B", Router { experts: 256, ..SOFTMAX }, 512),
         ("Qwen3-Next-80B-A3B", Router { experts: 512, chosen: 10, ..SOFTMAX }, 512),
         ("GLM-4.5-Air", Router { norm: Some(1e-20), ..sigmoid }, 1408),
+        ("GLM-4.7-Flash", Router { experts: 64, chosen: 4, norm: Some(1e-20), scale: 1.8, ..sigmoid }, 1536),
+        (
+            "DeepSeek-V3",
+            Router {
+                experts: 256,
+                groups: Some(Groups { count: 8, kept: 4, best: 2 }),
+                norm: Some(1e-20),
+                scale: 2.5,
+                ..sigmoid
+            },
+            2048,
+        ),
+        ("DeepSeek-V2-Lite", Router { experts: 64, chosen: 6, norm: None, ..SOFTMAX }, 1408),
         ("LFM2-8B-A1B", Router { experts: 32, chosen: 4, norm: Some(1e-6), ..sigmoid }, 1792),
         ("ERNIE-4.5-21B-A3B", Router { experts: 64, chosen: 6, ..SOFTMAX }, 1536),
         ("granite-4.0-h-tiny", Router { experts: 64, chosen: 6, ..SOFTMAX }, 512),
@@ -42,19 +55,24 @@ fn a_family_says_how_its_experts_are_chosen() {
         let spec = described(&changed(name, json!({})));
         let experts = experts(spec.layers.last().unwrap());
         assert_eq!((experts.router, experts.expert.width), (router, width), "{name}");
-        let corrected = ["GLM-4.5-Air", "LFM2-8B-A1B", "ERNIE-4.5-21B-A3B"].contains(&name);
+        let corrected = ["GLM-4.5-Air", "GLM-4.7-Flash", "DeepSeek-V3", "LFM2-8B-A1B", "ERNIE-4.5-21B-A3B"];
+        let corrected = corrected.contains(&name);
         assert_eq!(experts.correction == Correction::Stored, corrected, "{name}");
         let shared = experts.shared.as_ref().map(|shared| (shared.mlp.width, shared.gate));
         let wanted = match name {
             "Qwen3.5-35B-A3B" | "Qwen3-Next-80B-A3B" => Some((512, SharedGate::Sigmoid)),
             "GLM-4.5-Air" => Some((1408, SharedGate::None)),
+            "GLM-4.7-Flash" => Some((1536, SharedGate::None)),
+            "DeepSeek-V3" => Some((2048, SharedGate::None)),
+            "DeepSeek-V2-Lite" => Some((2 * 1408, SharedGate::None)),
             "ERNIE-4.5-21B-A3B" => Some((2 * 1536, SharedGate::None)),
             "granite-4.0-h-tiny" => Some((1024, SharedGate::None)),
             _ => None,
         };
         assert_eq!(shared, wanted, "{name}");
         let dense = match name {
-            "GLM-4.5-Air" | "ERNIE-4.5-21B-A3B" => 1,
+            "GLM-4.5-Air" | "GLM-4.7-Flash" | "DeepSeek-V2-Lite" | "ERNIE-4.5-21B-A3B" => 1,
+            "DeepSeek-V3" => 3,
             "LFM2-8B-A1B" => 2,
             _ => 0,
         };
@@ -85,6 +103,48 @@ fn experts_are_counted_under_either_name() {
 fn the_groups_of_glm_are_scored_by_two_experts() {
     let spec = described(&changed("GLM-4.5-Air", json!({"n_group": 8, "topk_group": 4})));
     assert_eq!(experts(&spec.layers[1]).router.groups, Some(Groups { count: 8, kept: 4, best: 2 }));
+}
+
+#[test]
+fn latent_attention_rotates_the_first_numbers_of_its_heads() {
+    // Heads of the cache, numbers of a head that turn, numbers of a value, and what scores are divided by.
+    let cases = [
+        ("GLM-4.7-Flash", 20, 256, 64, 256, 16.0),
+        ("DeepSeek-V3", 128, 192, 64, 128, 192f32.sqrt() / (0.1 * 40f32.ln() + 1.0).powi(2)),
+        ("DeepSeek-V2-Lite", 16, 192, 64, 128, 192f32.sqrt() / (0.1 * 0.707 * 40f32.ln() + 1.0).powi(2)),
+    ];
+    for (name, heads, head_dim, rotary, value, divisor) in cases {
+        let spec = described(&changed(name, json!({})));
+        let attention = spec.attentions().next().unwrap();
+        assert_eq!((attention.kv_heads, attention.head_dim, attention.value_dim()), (heads, head_dim, value), "{name}");
+        assert_eq!(spec.ropes[0].rotary(head_dim), rotary, "{name}");
+        assert_eq!(spec.ropes[0].pairing, Pairing::Neighbours, "{name}");
+        assert!((attention.scores.scale * divisor - 1.0).abs() < 1e-6, "{name}: {}", attention.scores.scale);
+        assert_eq!(attention.latent.map(|latent| latent.norm.eps), Some(1e-6), "{name}");
+    }
+    let halves = described(&changed("DeepSeek-V3", json!({"rope_interleave": false})));
+    assert_eq!(halves.ropes[0].pairing, Pairing::Halves);
+}
+
+#[test]
+fn what_latent_attention_does_not_compute_is_refused_by_name() {
+    for (name, field, value) in [
+        ("GLM-4.7-Flash", "qk_rope_head_dim", json!(63)),
+        ("GLM-4.7-Flash", "qk_nope_head_dim", json!(100)),
+        ("GLM-4.7-Flash", "v_head_dim", json!(1024)),
+        ("GLM-4.7-Flash", "mlp_layer_types", json!(["dense"])),
+        ("GLM-4.7-Flash", "topk_method", json!("greedy")),
+        ("GLM-4.7-Flash", "partial_rotary_factor", json!(0.5)),
+        ("DeepSeek-V3", "scoring_func", json!("softmax")),
+        ("DeepSeek-V3", "moe_layer_freq", json!(2)),
+        ("DeepSeek-V3", "kv_lora_rank", json!(0)),
+        ("DeepSeek-V2-Lite", "topk_method", json!("noaux_tc")),
+        ("DeepSeek-V2-Lite", "norm_topk_prob", json!(true)),
+    ] {
+        let error = parse(&changed(name, json!({field: value}))).unwrap_err().to_string();
+        let named = if field == "v_head_dim" { "head_dim" } else { field };
+        assert!(error.contains(named), "{name} with {field}: {error}");
+    }
 }
 
 #[test]

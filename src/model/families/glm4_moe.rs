@@ -31,7 +31,7 @@ pub const FAMILY: Family = Family {
     spec,
 };
 
-const NAMES: Names = Names { experts: ExpertNames { shared: SHARED, shared_gate: "", ..LLAMA.experts }, ..LLAMA };
+pub const NAMES: Names = Names { experts: ExpertNames { shared: SHARED, shared_gate: "", ..LLAMA.experts }, ..LLAMA };
 
 /// The expert that computes all tokens, as GLM and ERNIE call it.
 pub const SHARED: MlpNames = MlpNames {
@@ -55,40 +55,46 @@ fn spec(fields: Fields) -> Result<DecoderSpec> {
     Ok(standard.decoder_of(layers))
 }
 
-fn experts(fields: Fields, standard: &Standard) -> Result<Experts> {
+/// The mixtures, of which `correction` is stored.
+pub fn experts(fields: Fields, standard: &Standard) -> Result<Experts> {
     let norm = (fields.flag("norm_topk_prob")? == Some(true)).then_some(1e-20);
     let router = mixture::router(fields, &["n_routed_experts"])?;
     let router = Router {
         scores: Scores::Sigmoid,
-        groups: groups(fields, &router)?,
+        groups: groups(fields, &router, 2)?,
         norm,
         scale: fields.factor("routed_scaling_factor")?,
         ..router
     };
+    Ok(Experts { correction: Correction::Stored, ..mlps(fields, standard, router)? })
+}
+
+/// The mixtures that `router` chooses from, which nothing corrects.
+pub fn mlps(fields: Fields, standard: &Standard, router: Router) -> Result<Experts> {
     let mlp = |width| Mlp { width, ..standard.mlp(Bias::None) };
     let width = fields.count("moe_intermediate_size")?;
     let shared = SharedExpert { mlp: mlp(width * fields.count("n_shared_experts")?), gate: SharedGate::None };
     Ok(Experts {
         router,
-        correction: Correction::Stored,
+        correction: Correction::None,
         logits: Logits::PLAIN,
         expert: mlp(width),
         shared: Some(shared),
     })
 }
 
-/// The groups that experts are chosen from: those with the greatest sums of two.
-pub fn groups(fields: Fields, router: &Router) -> Result<Option<Groups>> {
+/// The groups that experts are chosen from: those with the greatest sums of `best`.
+pub fn groups(fields: Fields, router: &Router, best: usize) -> Result<Option<Groups>> {
     let count = |name| match fields.get(name) {
         None => Ok(1),
         Some(_) => fields.count_up_to(name, GROUPS_MAX),
     };
-    let (groups, experts) = (Groups { count: count("n_group")?, kept: count("topk_group")?, best: 2 }, router.experts);
-    let is_whole = groups == Groups { count: 1, kept: 1, best: 2 };
+    let (groups, experts) = (Groups { count: count("n_group")?, kept: count("topk_group")?, best }, router.experts);
+    let is_whole = groups == Groups { count: 1, kept: 1, best };
     match is_whole || (Router { groups: Some(groups), ..*router }).is_valid() {
         true => Ok(Some(groups).filter(|_| !is_whole)),
         false => Err(fields.refuse(format!(
-            "n_group and topk_group must divide {experts} experts into groups of at least two, of which as many are kept as the {} chosen experts need",
+            "n_group and topk_group must divide {experts} experts into groups of at least {best}, of which as many are kept as the {} chosen experts need",
             router.chosen
         ))),
     }

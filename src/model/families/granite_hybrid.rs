@@ -38,6 +38,7 @@ const NAMES: Names = Names {
         correction: "",
         before: "",
         each: MlpNames::NONE,
+        stacked_in: "",
         matrices: StackedMatrices::Rows,
         stacked: MlpNames {
             gate_up: GateUpNames::Fused("block_sparse_moe.input_linear"),

@@ -2,7 +2,7 @@
 
 use super::Family;
 use crate::fields::Fields;
-use crate::names::{AttentionNames, ConvNames, GateUpNames, LLAMA, MlpNames, Names, NormNames, QkvNames};
+use crate::names::{AttentionNames, ConvNames, GateUpNames, LLAMA, LatentNames, MlpNames, Names, NormNames, QkvNames};
 use crate::spec::{
     Bias, DecoderSpec, GatedShortConv, HeadWeights, LayerSpec, Mixer, Mlp, NormOrder, QkNorm, Recurrent, SelfAttention,
 };
@@ -50,6 +50,7 @@ pub const NAMES: Names = Names {
     attention: AttentionNames {
         qkv: QkvNames::Separate { query: "self_attn.q_proj", key: "self_attn.k_proj", value: "self_attn.v_proj" },
         output: "self_attn.out_proj",
+        latent: LatentNames::NONE,
         gate: "",
         query_norm: "self_attn.q_layernorm",
         key_norm: "self_attn.k_layernorm",

@@ -33,6 +33,7 @@ const NAMES: Names = Names {
         correction: "feed_forward.expert_bias",
         before: "feed_forward.experts.",
         each: MlpNames { gate_up: GateUpNames::Separate { gate: "w1", up: "w3" }, down: "w2" },
+        stacked_in: "",
         matrices: StackedMatrices::Rows,
         stacked: MlpNames {
             gate_up: GateUpNames::Fused("feed_forward.experts.gate_up_proj"),

@@ -4,6 +4,8 @@
 
 pub(crate) mod bert;
 pub(crate) mod cohere2;
+pub(crate) mod deepseek_v2;
+pub(crate) mod deepseek_v3;
 pub(crate) mod ernie4_5;
 pub(crate) mod ernie4_5_moe;
 pub(crate) mod exaone4;
@@ -13,6 +15,7 @@ pub(crate) mod gemma3;
 pub(crate) mod gemma4;
 pub(crate) mod glm4;
 pub(crate) mod glm4_moe;
+pub(crate) mod glm4_moe_lite;
 pub(crate) mod gpt_oss;
 pub(crate) mod granite;
 pub(crate) mod granite_hybrid;
@@ -77,6 +80,9 @@ pub const FAMILIES: &[&Family] = &[
     &qwen3_5_moe::FAMILY,
     &qwen3_next::FAMILY,
     &glm4_moe::FAMILY,
+    &glm4_moe_lite::FAMILY,
+    &deepseek_v3::FAMILY,
+    &deepseek_v2::FAMILY,
     &lfm2_moe::FAMILY,
     &ernie4_5_moe::FAMILY,
     &gpt_oss::FAMILY,

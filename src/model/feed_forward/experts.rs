@@ -166,21 +166,28 @@ impl<B: Backend> Experts<B> {
     ) -> Result<Experts<B>> {
         let (names, spec::Experts { router, expert, .. }) = (weights.names(), spec);
         let parts = &names.experts;
+        let stacked = match parts.stacked_in {
+            "" => parts.stacked,
+            both if weights.has_stacked(&names.in_layer(layer, both)) => {
+                MlpNames { gate_up: GateUpNames::Fused(both), ..parts.stacked }
+            }
+            _ => parts.stacked,
+        };
         let (experts, width) = (router.experts, expert.width);
         let own = sharding.own_width(width);
         let Back { inputs, outputs, adds_bias } = sharding.back(width, own.clone());
         let into = |mlp: &MlpNames| projections_into(mlp, expert.form, width, &own);
-        let mut gate_up = matrices(weights, layer, experts, Inputs::all(hidden), into)?;
+        let mut gate_up = matrices(weights, layer, experts, &stacked, Inputs::all(hidden), into)?;
         if let GateUpNames::Alternating(_) = parts.stacked.gate_up {
             gate_up = gate_up.iter().map(|parts| parts.iter().flat_map(HostMatrix::by_turns).collect()).collect();
         }
         let back = |mlp: &MlpNames| vec![back_projection(mlp, hidden, &outputs)];
-        let down = matrices(weights, layer, experts, Inputs { all: width, own: inputs }, back)?;
+        let down = matrices(weights, layer, experts, &stacked, Inputs { all: width, own: inputs }, back)?;
         let [gate_up_bias, down_bias] = match expert.bias {
             Bias::None => [None, None],
             Bias::Added => {
-                let gate_up = biases(weights, layer, experts, into(&parts.stacked))?;
-                let down = biases(weights, layer, experts, back(&parts.stacked))?;
+                let gate_up = biases(weights, layer, experts, into(&stacked))?;
+                let down = biases(weights, layer, experts, back(&stacked))?;
                 [Some(backend.table(&gate_up)?), adds_bias.then(|| backend.table(&down)).transpose()?]
             }
         };
@@ -292,11 +299,12 @@ fn matrices(
     weights: &mut Weights,
     layer: usize,
     experts: usize,
+    stacked: &MlpNames,
     inputs: Inputs,
     projections: impl Fn(&MlpNames) -> Vec<Projection>,
 ) -> Result<Vec<Vec<HostMatrix>>> {
     let names = weights.names();
-    let ExpertNames { each, stacked, before, .. } = &names.experts;
+    let ExpertNames { each, before, .. } = &names.experts;
     let of_all =
         projections(stacked).into_iter().map(|part| Projection { name: names.in_layer(layer, &part.name), ..part });
     let of_all: Vec<Projection> = of_all.collect();

@@ -193,7 +193,10 @@ impl<'a> Config<'a> {
     pub fn read_shared(&mut self, family: &Family) -> Result<()> {
         let (layers, heads, head_dim) = (self.layers()?, self.heads()?, self.head_dim()?);
         let kv_heads = self.count_of_layers("attention.head_count_kv")?.unwrap_or(heads);
-        if let Some(other) = self.keys.count_or_none("attention.value_length")?.filter(|&len| len != head_dim) {
+        // Values of a latent are other numbers of it than keys.
+        let is_latent = self.keys.get("attention.kv_lora_rank").is_some();
+        let of_values = self.keys.count_or_none("attention.value_length")?;
+        if let Some(other) = of_values.filter(|&len| len != head_dim && !is_latent) {
             return Err(self
                 .keys
                 .refuse(format!("attention.value_length is {other}, but must be that of keys, which is {head_dim}")));

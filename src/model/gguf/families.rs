@@ -7,16 +7,18 @@ use super::config::Config;
 use super::names::{self, GgufNames};
 use super::rope;
 use crate::families::{
-    cohere2, ernie4_5, ernie4_5_moe, exaone4, falcon_h1, gemma2, gemma3, gemma4, glm4, glm4_moe, gpt_oss, granite,
-    granite_hybrid, hunyuan, lfm2, lfm2_moe, llama, ministral3, mistral, mixtral, muse_glimmer, nemotron_h, olmo2,
-    olmo3, olmoe, phi3, qwen2, qwen3, qwen3_5, qwen3_5_moe, qwen3_moe, seed_oss, smollm3,
+    cohere2, deepseek_v2, deepseek_v3, ernie4_5, ernie4_5_moe, exaone4, falcon_h1, gemma2, gemma3, gemma4, glm4,
+    glm4_moe, gpt_oss, granite, granite_hybrid, hunyuan, lfm2, lfm2_moe, llama, ministral3, mistral, mixtral,
+    muse_glimmer, nemotron_h, olmo2, olmo3, olmoe, phi3, qwen2, qwen3, qwen3_5, qwen3_5_moe, qwen3_moe, qwen3_next,
+    seed_oss, smollm3,
 };
 use crate::family::Family;
 use base::error::Result;
 use compute::ValueOrder;
 use experts::{
-    ernie_moe_fields, gemma4_experts, glm4_moe_fields, gpt_oss_fields, lfm2_moe_fields, mixtral_fields,
-    nemotron_experts, olmoe_fields, qwen3_5_moe_fields, qwen3_moe_fields,
+    deepseek_v2_fields, deepseek_v3_fields, ernie_moe_fields, gemma4_experts, glm4_moe_fields, gpt_oss_fields,
+    lfm2_moe_fields, mixtral_fields, nemotron_experts, olmoe_fields, qwen3_5_moe_fields, qwen3_moe_fields,
+    qwen3_next_fields,
 };
 use serde_json::{Value, json};
 
@@ -26,8 +28,8 @@ pub struct GgufFamily {
     pub family: &'static Family,
     /// `general.architecture`
     pub architecture: &'static str,
-    /// A key that only these models of their architecture have, with a value other than 0.
-    pub mark: Option<&'static str>,
+    /// What only these models of their architecture have.
+    pub mark: Option<Mark>,
     /// What its tensors are called.
     pub names: &'static GgufNames,
     /// In which order the rows of queries and keys are.
@@ -40,6 +42,15 @@ pub struct GgufFamily {
     pub ignores: &'static [&'static str],
     /// Sets the fields of a config that [`Config::read_shared`] does not set.
     pub fields: fn(&mut Config) -> Result<()>,
+}
+
+/// What tells models of one architecture apart.
+#[derive(Clone, Copy, Debug)]
+pub enum Mark {
+    /// A key, with a value other than 0.
+    Key(&'static str),
+    /// A tensor, in some layer.
+    Tensor(&'static str),
 }
 
 /// In which order a conversion writes the rows of queries and keys.
@@ -69,9 +80,17 @@ const QWEN35: GgufFamily = GgufFamily {
     architecture: "qwen35",
     names: &names::QWEN35,
     value_order: ValueOrder::Tiled,
-    // Positions of text are the same on each axis.
-    ignores: &["rope.dimension_sections"],
+    ignores: OF_IMAGES,
     fields: qwen3_5_fields,
+    ..PLAIN
+};
+
+/// Whose experts are chosen by a softmax, or with a correction of sigmoids.
+const DEEPSEEK2: GgufFamily = GgufFamily {
+    family: &deepseek_v2::FAMILY,
+    architecture: "deepseek2",
+    names: &names::DEEPSEEK2,
+    fields: deepseek_v2_fields,
     ..PLAIN
 };
 
@@ -87,12 +106,15 @@ const NEMOTRON_H: GgufFamily = GgufFamily {
     ..PLAIN
 };
 
+/// Positions of text are the same on each axis, and it has no features of images.
+const OF_IMAGES: &[&str] = &["rope.dimension_sections", "n_deepstack_layers"];
+
 /// All families. Of those with one architecture, the first whose mark a file has describes it.
 pub const FAMILIES: &[GgufFamily] = &[
     GgufFamily {
         family: &mixtral::FAMILY,
         architecture: "llama",
-        mark: Some("expert_count"),
+        mark: Some(Mark::Key("expert_count")),
         rotation: Rotation::Neighbours,
         fields: mixtral_fields,
         ..PLAIN
@@ -101,7 +123,7 @@ pub const FAMILIES: &[GgufFamily] = &[
     GgufFamily {
         family: &ministral3::FAMILY,
         architecture: "mistral3",
-        mark: Some("attention.temperature_scale"),
+        mark: Some(Mark::Key("attention.temperature_scale")),
         rotation: Rotation::Neighbours,
         fields: ministral3_fields,
         ..PLAIN
@@ -116,9 +138,26 @@ pub const FAMILIES: &[GgufFamily] = &[
     GgufFamily { family: &qwen2::FAMILY, architecture: "qwen2", fields: nothing, ..PLAIN },
     GgufFamily { family: &qwen3::FAMILY, architecture: "qwen3", ..PLAIN },
     GgufFamily { family: &qwen3_moe::FAMILY, architecture: "qwen3moe", fields: qwen3_moe_fields, ..PLAIN },
+    GgufFamily { family: &qwen2::FAMILY, architecture: "qwen2vl", ignores: OF_IMAGES, fields: nothing, ..PLAIN },
+    GgufFamily { family: &qwen3::FAMILY, architecture: "qwen3vl", ignores: OF_IMAGES, ..PLAIN },
+    GgufFamily {
+        family: &qwen3_moe::FAMILY,
+        architecture: "qwen3vlmoe",
+        ignores: OF_IMAGES,
+        fields: qwen3_moe_fields,
+        ..PLAIN
+    },
     GgufFamily { family: &olmoe::FAMILY, architecture: "olmoe", fields: olmoe_fields, ..PLAIN },
     GgufFamily { family: &qwen3_5_moe::FAMILY, architecture: "qwen35moe", fields: qwen3_5_moe_fields, ..QWEN35 },
     QWEN35,
+    // Here the value heads of a key head follow each other.
+    GgufFamily {
+        family: &qwen3_next::FAMILY,
+        architecture: "qwen3next",
+        names: &names::QWEN3_NEXT,
+        fields: qwen3_next_fields,
+        ..PLAIN
+    },
     GgufFamily {
         family: &lfm2::FAMILY,
         architecture: "lfm2",
@@ -197,7 +236,7 @@ pub const FAMILIES: &[GgufFamily] = &[
     GgufFamily {
         family: &olmo3::FAMILY,
         architecture: "olmo2",
-        mark: Some("attention.sliding_window"),
+        mark: Some(Mark::Key("attention.sliding_window")),
         names: &names::OLMO2,
         fields: olmo3_fields,
         ..PLAIN
@@ -230,6 +269,13 @@ pub const FAMILIES: &[GgufFamily] = &[
         fields: glm4_moe_fields,
         ..PLAIN
     },
+    GgufFamily {
+        family: &deepseek_v3::FAMILY,
+        mark: Some(Mark::Tensor("exp_probs_b.bias")),
+        fields: deepseek_v3_fields,
+        ..DEEPSEEK2
+    },
+    DEEPSEEK2,
     GgufFamily {
         family: &lfm2_moe::FAMILY,
         architecture: "lfm2moe",

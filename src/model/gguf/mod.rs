@@ -20,7 +20,7 @@ use base::error::{Error, Result};
 use base::limits;
 use compute::Pairing;
 use config::Config;
-use families::{FAMILIES, GgufFamily, Rotation};
+use families::{FAMILIES, GgufFamily, Mark, Rotation};
 use formats::Coding;
 use formats::source::gguf::{GgmlType, Gguf};
 pub use pooled::pooled;
@@ -85,7 +85,12 @@ pub fn in_file(file: &Gguf, error: Error) -> Error {
 
 fn find(file: &Gguf, architecture: &str, keys: Fields) -> Result<&'static GgufFamily> {
     let mut known = FAMILIES.iter().filter(|family| family.architecture == architecture);
-    let has_mark = |family: &&GgufFamily| family.mark.is_none_or(|mark| has_effect(keys, mark));
+    let layers = keys.count_or_none("block_count").ok().flatten().unwrap_or(0).min(limits::LAYERS);
+    let has_mark = |family: &&GgufFamily| match family.mark {
+        None => true,
+        Some(Mark::Key(key)) => has_effect(keys, key),
+        Some(Mark::Tensor(part)) => (0..layers).any(|layer| file.tensor(&format!("blk.{layer}.{part}")).is_some()),
+    };
     known.find(has_mark).ok_or_else(|| {
         let mut known: Vec<&str> = FAMILIES.iter().map(|family| family.architecture).collect();
         known.dedup();

@@ -5,7 +5,8 @@
 
 use crate::names::{
     AddedNames, AttentionNames, BranchNorms, ConvNames, DeltaInputNames, DeltaNames, ExpertNames, GateUpNames,
-    LayerInputNames, Layout, MlpNames, Names, NormNames, QkvNames, RateNames, Root, ScanNames, StackedMatrices,
+    LatentNames, LatentUpNames, LayerInputNames, Layout, MlpNames, Names, NormNames, QkvNames, RateNames, Root,
+    ScanNames, StackedMatrices,
 };
 
 /// The names of a family in both forms of a file.
@@ -24,6 +25,7 @@ const PLAIN: Names = Names {
         qkv: QkvNames::Separate { query: "attn_q", key: "attn_k", value: "attn_v" },
         output: "attn_output",
         gate: "",
+        latent: LatentNames::NONE,
         query_norm: "attn_q_norm",
         key_norm: "attn_k_norm",
         sinks: "",
@@ -42,6 +44,7 @@ const PLAIN: Names = Names {
         correction: "exp_probs_b.bias",
         before: "",
         each: MlpNames::NONE,
+        stacked_in: "ffn_gate_up_exps",
         matrices: StackedMatrices::Rows,
         stacked: MlpNames {
             gate_up: GateUpNames::Separate { gate: "ffn_gate_exps", up: "ffn_up_exps" },
@@ -106,6 +109,21 @@ pub static OLMO2: GgufNames = GgufNames::of(Names {
     feed_forward_norms: NormNames { before: "", after: "post_ffw_norm" },
     ..PLAIN
 });
+pub static DEEPSEEK2: GgufNames = GgufNames::never_fused(Names {
+    attention: AttentionNames {
+        latent: LatentNames {
+            query_down: "attn_q_a",
+            query_norm: "attn_q_a_norm",
+            query_up: "attn_q_b",
+            query: "attn_q",
+            down: "attn_kv_a_mqa",
+            norm: "attn_kv_a_norm",
+            up: LatentUpNames::Separate { key: "attn_k_b", value: "attn_v_b", both: "attn_kv_b" },
+        },
+        ..PLAIN.attention
+    },
+    ..PLAIN
+});
 pub static SEED_OSS: GgufNames =
     GgufNames::of(Names { feed_forward_norms: NormNames { before: "post_attention_norm", after: "" }, ..PLAIN });
 
@@ -122,6 +140,11 @@ pub static QWEN35: GgufNames = GgufNames::never_fused(Names {
     feed_forward_norms: NormNames { before: "post_attention_norm", after: "" },
     ..PLAIN
 });
+/// Files of before January 2026 have the rows of one key head after those of another in both tensors.
+pub static QWEN3_NEXT: GgufNames = GgufNames {
+    separate: QWEN35.separate.with_delta(DeltaInputNames::ByKeyHead { qkvz: "ssm_in", ba: "ssm_ba" }),
+    fused: QWEN35.separate.with_delta(DeltaInputNames::Mixed { qkv: "attn_qkv", gate: "attn_gate", ba: "ssm_ba" }),
+};
 pub static LFM2: GgufNames = GgufNames::never_fused(Names {
     short_conv: ConvNames { input: "shortconv.in_proj", conv: "shortconv.conv", output: "shortconv.out_proj" },
     final_norm: "token_embd_norm",
@@ -166,6 +189,12 @@ pub static NOMIC_BERT: GgufNames = GgufNames::of(Names {
 });
 pub static MODERN_BERT: GgufNames =
     GgufNames::of(Names { added: AddedNames { norm: "token_embd_norm", ..AddedNames::NONE }, mlp: FUSED_MLP, ..PLAIN });
+
+impl Names {
+    const fn with_delta(self, input: DeltaInputNames) -> Names {
+        Names { delta: DeltaNames { input, ..self.delta }, ..self }
+    }
+}
 
 /// Names have no prefix.
 const ROOTS: &[Root] = &[Root { body: "", head: "" }];

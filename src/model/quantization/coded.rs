@@ -1,4 +1,4 @@
-//! A coded matrix of a file, checked and not yet brought into the form that backends hold.
+//! A quantized matrix of a file, checked and not yet brought into the form that backends hold.
 //!
 //! Planes that a file has in another order are rewritten for the rows that are asked for, so that a rank rewrites no more than it keeps.
 
@@ -11,7 +11,7 @@ use std::ops::Range;
 
 const KNOB: &str = "the size of the model";
 
-/// A coded matrix. `[rows, cols]`
+/// A quantized matrix. `[rows, cols]`
 pub struct Coded {
     /// Outputs.
     pub rows: usize,
@@ -186,7 +186,7 @@ impl Coded {
         let one = 1f32.to_le_bytes();
         let bits = self.codes.row_bytes(8);
         let mut values = filled(0.0, stride * 8 / bits, "a row of weights", KNOB)?;
-        HostMatrix::from_rows(rows, self.cols, plain, "decoded weights", |row, numbers| {
+        HostMatrix::from_rows(rows, self.cols, plain, "dequantized weights", |row, numbers| {
             let codes = &codes[row * stride..][..stride];
             alone.decode_row(ScaledRow { codes, scales: &one, zeros: &[] }, &mut values);
             for (col, (number, &value)) in numbers.iter_mut().zip(&values).enumerate() {

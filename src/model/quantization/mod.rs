@@ -57,7 +57,7 @@ const LEFT_ASIDE: &[&str] = &[
     ".q_zero_point",
 ];
 
-/// The ends of the names of the tensors of a coded matrix. `weight` is one of them where codes are called so.
+/// The ends of the names of the tensors of a quantized matrix. `weight` is one of them where codes are called so.
 const PARTS: &[&str] = &[
     "weight",
     "weight_packed",

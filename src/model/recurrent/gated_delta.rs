@@ -192,6 +192,16 @@ impl<B: Backend> GatedDelta<B> {
                     Projection { name: name(a), outputs: all.values, own: own.a },
                 ]
             }
+            DeltaInputNames::Mixed { qkv, gate, ba } => {
+                let own = OwnRows::separate(all, &shares);
+                let OwnRows { b, a, .. } = OwnRows::by_key_head(all, &shares);
+                let qkv_rows = [own.queries, own.keys, own.values].concat();
+                vec![
+                    Projection { name: name(qkv), outputs: width, own: qkv_rows },
+                    Projection { name: name(gate), outputs: values, own: own.gates },
+                    Projection { name: name(ba), outputs: 2 * all.values, own: [b, a].concat() },
+                ]
+            }
             DeltaInputNames::ByKeyHead { qkvz, ba } => {
                 let own = OwnRows::by_key_head(all, &shares);
                 let rows = [own.queries, own.keys, own.values, own.gates].concat();

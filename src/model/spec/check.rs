@@ -19,8 +19,11 @@ impl DecoderSpec {
     ///
     /// # Panics
     ///
-    /// If there is no layer, a layer adds nothing, an index leads nowhere, attention reads keys and values of other heads, a router cannot choose, experts have a gate with a factor, layers with heads of different sizes share a rope, a norm of embeddings has weights, or
-    /// several branches without norms of their own have others than one before them: only a wrong family can cause it.
+    /// Only a wrong family can cause it:
+    /// * there is no layer, a layer adds nothing, or an index leads nowhere;
+    /// * attention reads keys and values of other heads, or layers with heads of different sizes share a rope;
+    /// * a router cannot choose, or experts have a gate with a factor;
+    /// * a norm of embeddings has weights, or several branches without norms of their own have others than one before them.
     pub fn check(&self) -> Result<()> {
         assert!(!self.layers.is_empty(), "a decoder has layers");
         for attention in self.attentions() {

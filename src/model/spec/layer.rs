@@ -134,7 +134,11 @@ impl LayerSpec {
                     OutputGate::None => 2,
                     OutputGate::Sigmoid | OutputGate::SigmoidInQueries => 3,
                 };
-                as_wide_as_queries * attention.query_width() + 2 * attention.kv_width()
+                let wide = as_wide_as_queries * attention.query_width() + 2 * attention.kv_width();
+                match &attention.latent {
+                    None => wide,
+                    Some(latent) => latent.parameters(attention.scores.heads, hidden).div_ceil(hidden),
+                }
             }
             Part::Mixer(Mixer::Recurrent(recurrent)) => recurrent.rows(hidden),
             Part::FeedForward(part) => part.rows(),

@@ -14,6 +14,7 @@ fn attention() -> SelfAttention {
         kv_source: KvSource::Own,
         values: Values::Projected,
         value_norm: None,
+        latent: None,
         qkv_bias: Bias::None,
         output_bias: Bias::None,
         output_gate: OutputGate::None,

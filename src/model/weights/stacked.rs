@@ -37,7 +37,7 @@ impl Weights {
     }
 
     /// The matrices of the tensor `name`, which have an output in each row.
-    fn rows_of(&mut self, name: String, [count, outputs, inputs]: [usize; 3]) -> Result<Vec<HostMatrix>> {
+    pub(super) fn rows_of(&mut self, name: String, [count, outputs, inputs]: [usize; 3]) -> Result<Vec<HostMatrix>> {
         let (bytes, coding) = self.take(name, &[count, outputs, inputs])?;
         let all = HostMatrix::new(bytes, coding, count * outputs, inputs);
         Ok((0..count).map(|index| all.rows(index * outputs..(index + 1) * outputs)).collect())

@@ -44,12 +44,12 @@ fn open(fault: Fault, progress: &mut dyn FnMut(f32) -> ControlFlow<()>) -> Resul
         Source::open(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/qwen2-f16-old-keys"))).unwrap();
     let checkpoint = Checkpoint::open::<Cpu>(&source, &config()).unwrap();
     let members = Mutex::new(Team::of(RANKS).into_iter().map(Some).collect::<Vec<_>>());
-    let open = move |seat: &Seat, progress: &mut dyn FnMut(f32) -> ControlFlow<()>| {
-        let mut member = members.lock()[seat.rank].take().unwrap();
+    let open = move |rank: &Rank, progress: &mut dyn FnMut(f32) -> ControlFlow<()>| {
+        let mut member = members.lock()[rank.index].take().unwrap();
         match fault {
-            Fault::Refused if seat.rank == 1 => return Err(Error::Unsupported { what: "a refusal".to_owned() }),
-            Fault::OpenPanics if seat.rank == 1 => panic!("a panic on opening"),
-            Fault::PassPanics(sound) if seat.rank == 1 => member.sound_exchanges = Some(AtomicUsize::new(sound)),
+            Fault::Refused if rank.index == 1 => return Err(Error::Unsupported { what: "a refusal".to_owned() }),
+            Fault::OpenPanics if rank.index == 1 => panic!("a panic on opening"),
+            Fault::PassPanics(sound) if rank.index == 1 => member.sound_exchanges = Some(AtomicUsize::new(sound)),
             _ => {}
         }
         let cpu = Cpu::in_team(1, Isa::Portable, member, None);
@@ -58,12 +58,12 @@ fn open(fault: Fault, progress: &mut dyn FnMut(f32) -> ControlFlow<()>) -> Resul
             checkpoint.clone(),
             &config(),
             Device::Cpu,
-            seat,
+            rank,
             |_, _, _, _| Ok(cpu),
             progress,
         )
     };
-    ParallelRunner::open(Seat::of(RANKS), open, progress).map(|(runner, _)| runner)
+    ParallelRunner::open(Rank::of(RANKS), open, progress).map(|(runner, _)| runner)
 }
 
 fn go_on(_: f32) -> ControlFlow<()> {

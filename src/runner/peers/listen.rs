@@ -2,7 +2,7 @@
 //!
 //! Invariant: whatever is wrong with what comes ends the work of all processes by [`Peers::fail`].
 
-use super::{Connection, ORDERS, Order, Peers, Place, REASON_CHARS, lost_by};
+use super::{Connection, ORDERS, Order, Peers, REASON_CHARS, World, lost_by};
 use crate::frame::{FrameReader, Head, Kind, printable, put_values, values, write_frame};
 use os::socket::{ReadableSet, Socket, Stream, wait_writable};
 use std::io::ErrorKind;
@@ -92,7 +92,7 @@ impl Peers {
             drop(state);
             let ms = self.timeout.as_millis();
             let reason = format!("a pass waits, but nvllm_step was not called for {ms} ms (peer_timeout_ms)");
-            self.fail(self.place.process, &reason);
+            self.fail(self.world.process, &reason);
         }
     }
 
@@ -118,7 +118,7 @@ impl Peers {
     }
 
     fn take(&self, at: usize, head: Head, reader: &mut FrameReader) -> std::result::Result<(), String> {
-        let Place { process, ranks, .. } = self.place;
+        let World { process, ranks, .. } = self.world;
         let leads = process == 0;
         let mut state = self.state.lock();
         match head.kind {
@@ -130,7 +130,7 @@ impl Peers {
             }
             Kind::End if !leads => state.is_closed = true,
             Kind::Agree | Kind::Agreed if (head.kind == Kind::Agree) == leads => {
-                let count = if leads { self.place.ranks_each() } else { ranks };
+                let count = if leads { self.world.ranks_each() } else { ranks };
                 let values = values(reader.payload(), count).ok_or("sent other values than those of its ranks")?;
                 if state.agreed[at].replace((head.number, values)).is_some() {
                     return Err("sent values before others were agreed on".to_owned());

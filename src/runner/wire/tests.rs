@@ -31,8 +31,8 @@ fn random_sampling(rng: &mut Rng, batch: &mut Batch, depth: usize) -> Sampling {
     for _ in 0..rng.below(4) {
         let token = rng.below(100) as u32;
         batch.adjustments.push(match rng.below(2) {
-            0 => Adjustment::ban(token),
-            _ => Adjustment { token, uses: rng.below(5) as u32, bias: rng.below(9) as f32 - 4.5 },
+            0 => LogitBias::ban(token),
+            _ => LogitBias { token, uses: rng.below(5) as u32, bias: rng.below(9) as f32 - 4.5 },
         });
     }
     let mask = if rng.below(3) == 0 { batch.masks.len() as u32 } else { NO_MASK };
@@ -231,7 +231,7 @@ fn each_number_out_of_range_is_named() {
         ("the mask of a sample is out of range", |b| b.sampling[0].mask = 0),
         ("the awaited token of a sample", |b| b.sampling[0].awaited = FROM_PREVIOUS),
         ("the forced token of a sample", |b| b.sampling[0].forced = 100),
-        ("its adjusted token 100 is out of range", |b| b.adjustments.push(Adjustment::ban(100))),
+        ("its adjusted token 100 is out of range", |b| b.adjustments.push(LogitBias::ban(100))),
         ("its block of a copy 64 is out of range", |b| b.copies.push(BlockCopy { from: 64, to: 0 })),
         ("it has 9 samples, but there may be 8", |b| {
             b.sampled_tokens.resize(9, 3);

@@ -60,7 +60,7 @@ const ANSWERS_END: [&str; 15] = [
 
 /// Where the cursor is.
 #[derive(Debug)]
-enum Place {
+enum Cursor {
     /// Outside regions.
     Outside,
     /// In a region that is text or a field.
@@ -118,7 +118,7 @@ pub struct AnswerParser {
     done: usize,
     /// Where the region began whose text is content if it cannot be read.
     kept_from: Option<usize>,
-    place: Place,
+    place: Cursor,
     /// One per region that may begin, and for the end of the region of all other text.
     searches: Vec<Search>,
     /// For the end of a region, and for the markers of arguments.
@@ -156,7 +156,7 @@ impl AnswerParser {
             reached: 0,
             done: 0,
             kept_from: None,
-            place: Place::Outside,
+            place: Cursor::Outside,
             body: String::new(),
             captures: serde_json::Map::new(),
             has_opened: false,
@@ -213,18 +213,18 @@ impl AnswerParser {
     /// Where in the answer the text so far ends.
     pub fn begun(&self) -> Begun {
         match &self.place {
-            Place::Outside if self.sink.is_untouched() && self.text(self.done, self.end()).trim().is_empty() => {
+            Cursor::Outside if self.sink.is_untouched() && self.text(self.done, self.end()).trim().is_empty() => {
                 Begun::Nothing
             }
-            Place::Outside | Place::Unread => Begun::Content,
-            Place::Inside(region) => match &self.grammar.regions[*region].inside {
+            Cursor::Outside | Cursor::Unread => Begun::Content,
+            Cursor::Inside(region) => match &self.grammar.regions[*region].inside {
                 Inside::Text(Voice::Reasoning) => Begun::Reasoning,
                 Inside::Field(field) if field.voice == Some(Voice::Reasoning) => Begun::Reasoning,
                 Inside::Field(field) if field.is_calls => Begun::Call,
                 _ => Begun::Content,
             },
-            Place::Body(..) | Place::BetweenTags(..) | Place::TagValue(..) => Begun::Call,
-            Place::Closing(_) => Begun::Content,
+            Cursor::Body(..) | Cursor::BetweenTags(..) | Cursor::TagValue(..) => Begun::Call,
+            Cursor::Closing(_) => Begun::Content,
         }
     }
 
@@ -279,10 +279,10 @@ impl AnswerParser {
         let grammar = Arc::clone(&self.grammar);
         loop {
             match &self.place {
-                Place::Outside | Place::Inside(_) => self.read_text(&grammar),
-                Place::Body(region, _) => self.read_body(&grammar, *region),
-                Place::BetweenTags(..) | Place::TagValue(..) | Place::Closing(_) => self.read_tags(&grammar),
-                Place::Unread => self.advance(self.end()),
+                Cursor::Outside | Cursor::Inside(_) => self.read_text(&grammar),
+                Cursor::Body(region, _) => self.read_body(&grammar, *region),
+                Cursor::BetweenTags(..) | Cursor::TagValue(..) | Cursor::Closing(_) => self.read_tags(&grammar),
+                Cursor::Unread => self.advance(self.end()),
             }
             if self.fuel.is_empty() {
                 self.give_up();
@@ -316,7 +316,7 @@ impl AnswerParser {
     /// Reads text until a marker is found or the text ends.
     fn read_text(&mut self, grammar: &Grammar) {
         let inside = match self.place {
-            Place::Inside(region) => Some(region),
+            Cursor::Inside(region) => Some(region),
             _ => None,
         };
         while self.at < self.end() {
@@ -399,7 +399,7 @@ impl AnswerParser {
 
     fn go_outside(&mut self) {
         self.kept_from = None;
-        self.place = Place::Outside;
+        self.place = Cursor::Outside;
         self.reset_searches();
     }
 
@@ -433,7 +433,7 @@ impl AnswerParser {
             Inside::Text(_) => {
                 self.kept_from = None;
                 self.sink.region();
-                self.place = Place::Inside(index);
+                self.place = Cursor::Inside(index);
             }
             Inside::Field(field) => {
                 self.captures = groups.into_iter().map(|(name, text)| (name, Json::from(text))).collect();
@@ -445,7 +445,7 @@ impl AnswerParser {
                 if let (Some(Voice::Reasoning), Some(join)) = (field.voice, &field.join) {
                     self.sink.join_reasoning(join);
                 }
-                self.place = Place::Inside(index);
+                self.place = Cursor::Inside(index);
             }
             Inside::Calls(calls) => {
                 let id = groups.get("id").cloned();
@@ -456,11 +456,11 @@ impl AnswerParser {
                     Calls::Python { only_known } => Body::Python(Python::new(known(only_known))),
                     Calls::Arguments(notation) => Body::arguments(*notation, name, id),
                     Calls::Tags(_) => {
-                        self.place = Place::BetweenTags(index, TagCall { name, id, arguments: 0 });
+                        self.place = Cursor::BetweenTags(index, TagCall { name, id, arguments: 0 });
                         return self.reset_ends(Seeds::Here);
                     }
                 };
-                self.place = Place::Body(index, body);
+                self.place = Cursor::Body(index, body);
             }
         }
         self.reset_ends(Seeds::Everywhere);
@@ -474,9 +474,9 @@ impl AnswerParser {
         let (begin, grammar) = (self.done, Arc::clone(&self.grammar));
         self.done = end;
         let region = match self.place {
-            Place::Outside => grammar.implicit.map(|index| &grammar.regions[index]),
-            Place::Inside(index) => Some(&grammar.regions[index]),
-            Place::Unread => None,
+            Cursor::Outside => grammar.implicit.map(|index| &grammar.regions[index]),
+            Cursor::Inside(index) => Some(&grammar.regions[index]),
+            Cursor::Unread => None,
             _ => return,
         };
         let text = &self.buffer[begin - self.base..end - self.base];
@@ -493,7 +493,7 @@ impl AnswerParser {
                 }
             }
             Some(Inside::Calls(_)) => {}
-            None if matches!(self.place, Place::Unread) => self.sink.content(text),
+            None if matches!(self.place, Cursor::Unread) => self.sink.content(text),
             // A response_template without a region for all other text leaves it out.
             None => {}
         }
@@ -502,13 +502,13 @@ impl AnswerParser {
     /// Ends the field that the cursor is in, or the region of reasoning.
     fn close_field(&mut self, grammar: &Grammar, end: usize) {
         let region = match self.place {
-            Place::Outside => grammar.implicit,
-            Place::Inside(index) => Some(index),
+            Cursor::Outside => grammar.implicit,
+            Cursor::Inside(index) => Some(index),
             _ => None,
         };
         let Some(region) = region.map(|index| &grammar.regions[index]) else { return };
         if let Inside::Text(_) = region.inside
-            && matches!(self.place, Place::Inside(_))
+            && matches!(self.place, Cursor::Inside(_))
         {
             self.sink.region();
         }
@@ -550,7 +550,7 @@ impl AnswerParser {
 
     /// Reads calls until the region ends or the text does.
     fn read_body(&mut self, grammar: &Grammar, index: usize) {
-        let Place::Body(_, body) = &mut self.place else { return };
+        let Cursor::Body(_, body) = &mut self.place else { return };
         let begin = self.at;
         let mut step = Step::More;
         let bytes = &self.buffer.as_bytes()[begin - self.base..];
@@ -589,7 +589,7 @@ impl AnswerParser {
         self.kept_from = None;
         match grammar.regions[index].close {
             Some(_) => {
-                self.place = Place::Closing(index);
+                self.place = Cursor::Closing(index);
                 self.reset_ends(Seeds::Here);
             }
             None => self.go_outside(),
@@ -611,9 +611,9 @@ impl AnswerParser {
     fn read_end(&mut self, grammar: &Grammar) -> bool {
         let (end, sides) = (self.end(), Sides { before: self.char_before(self.end()), after: None });
         match &self.place {
-            Place::Outside | Place::Inside(_) => {
+            Cursor::Outside | Cursor::Inside(_) => {
                 let inside = match self.place {
-                    Place::Inside(region) => Some(region),
+                    Cursor::Inside(region) => Some(region),
                     _ => None,
                 };
                 match inside {
@@ -643,7 +643,7 @@ impl AnswerParser {
                 self.go_outside();
                 false
             }
-            Place::Body(index, body) => {
+            Cursor::Body(index, body) => {
                 match body.is_complete() {
                     true => {
                         let index = *index;
@@ -654,7 +654,7 @@ impl AnswerParser {
                 self.done = end;
                 false
             }
-            Place::BetweenTags(..) | Place::TagValue(..) | Place::Closing(_) => {
+            Cursor::BetweenTags(..) | Cursor::TagValue(..) | Cursor::Closing(_) => {
                 let [first, second] = tags::tag_patterns(grammar, &self.place);
                 for (search, pattern) in self.ends.iter_mut().zip([first, second]) {
                     if let Some(pattern) = pattern {
@@ -664,12 +664,12 @@ impl AnswerParser {
                 let found = self.ends.iter().position(|search| search.decided().is_some());
                 match found.and_then(|which| Some((which, *self.ends[which].decided()?))) {
                     Some((which, found)) => self.act_on_tag(grammar, which, found),
-                    None if matches!(self.place, Place::Closing(_)) => self.miss_tag(),
+                    None if matches!(self.place, Cursor::Closing(_)) => self.miss_tag(),
                     None => self.break_off(end, "the answer ended within a call".to_string()),
                 }
                 true
             }
-            Place::Unread => {
+            Cursor::Unread => {
                 self.write(end);
                 false
             }
@@ -678,7 +678,7 @@ impl AnswerParser {
 
     /// The markers need more work than the limits allow: the rest is content.
     fn give_up(&mut self) {
-        if matches!(self.place, Place::Unread) {
+        if matches!(self.place, Cursor::Unread) {
             return;
         }
         let reason = format!(
@@ -689,24 +689,24 @@ impl AnswerParser {
         let begin = self.kept_from.take().unwrap_or(self.done).min(self.at);
         let text = self.text(begin, self.at).to_string();
         self.sink.malformed(&text, reason);
-        (self.done, self.place) = (self.at, Place::Unread);
+        (self.done, self.place) = (self.at, Cursor::Unread);
     }
 
     /// Hands out what no marker can change.
     fn hand_out(&mut self) {
         match &mut self.place {
-            Place::Body(_, body) => body.hand_out(&mut self.sink),
-            Place::Outside => {
+            Cursor::Body(_, body) => body.hand_out(&mut self.sink),
+            Cursor::Outside => {
                 let found = |search: &Search| search.pending().or(search.decided().map(|found| found.start));
                 let held = self.searches.iter().filter_map(found).min();
                 self.write(held.unwrap_or(self.at));
             }
-            Place::Inside(_) => {
+            Cursor::Inside(_) => {
                 let held = self.ends[0].pending();
                 self.write(held.unwrap_or(self.at));
             }
-            Place::Unread => self.write(self.at),
-            Place::BetweenTags(..) | Place::TagValue(..) | Place::Closing(_) => {}
+            Cursor::Unread => self.write(self.at),
+            Cursor::BetweenTags(..) | Cursor::TagValue(..) | Cursor::Closing(_) => {}
         }
     }
 

@@ -2,9 +2,8 @@
 //!
 //! A model folder is data, so a template may try to use up the host. Every operation of a template says what it will cost
 //! before it does it, and fails when there is not so much left. Bytes of values are those that are alive: the meter keeps what
-//! was made, and lets go of what nobody else holds when there is need. Each list and dict is known with its depth and its
-//! weight, which is what somebody who walks it meets, so that a list that holds itself twice, many times over, costs what it
-//! looks like rather than what it takes.
+//! was made, and lets go of what nobody else holds when there is need. Each list and dict is known with its depth and
+//! its expanded size. So a list that holds itself twice, many times over, costs what it looks like rather than what it takes.
 
 use super::objects::{Changing, Items};
 use base::limits;

@@ -1,8 +1,8 @@
 //! The operations of a template that copy, compare or make values, each of which asks the meter first.
 //!
-//! They stand in for the instructions of the template engine ([`metering`](super::metering)) and do what those do, except
-//! that `+` and `*` of lists and slices give lists rather than something that is computed each time it is walked, and that
-//! slices with a negative step are those of Python.
+//! They replace the instructions of the template engine ([`metering`](super::metering)) and do what those do, with two exceptions.
+//! `+` and `*` of lists and slices give lists rather than something that is computed each time it is walked, and slices with a negative step are
+//! those of Python.
 
 use super::meter::{ITEM_BYTES, Map, Meter, PAIR_BYTES, VALUE_BYTES, exceeded};
 use super::objects::Characters;

@@ -27,18 +27,18 @@ const JSON_SPACE: &str = r"(\x20|\x0A[\x20\x09]{0,20})";
 /// Compiles structures.
 pub(super) struct Compiler {
     factory: Arc<ParserFactory>,
-    places: Arc<Places>,
+    slots: Arc<CompileSlots>,
 }
 
-/// Places for threads that compile.
+/// CompileSlots for threads that compile.
 #[derive(Default)]
-struct Places {
+struct CompileSlots {
     taken: Mutex<usize>,
     changed: Condvar,
 }
 
-/// A place that is taken until this is dropped.
-struct Place(Arc<Places>);
+/// A slot that is taken until this is dropped.
+struct CompileSlot(Arc<CompileSlots>);
 
 /// What the thread that compiles sends to the caller that waits for it.
 enum Message {
@@ -50,14 +50,14 @@ enum Message {
 
 impl Compiler {
     pub(super) fn new(factory: ParserFactory) -> Compiler {
-        Compiler { factory: Arc::new(factory), places: Arc::default() }
+        Compiler { factory: Arc::new(factory), slots: Arc::default() }
     }
 
     /// See [`Structures::compile`](super::Structures::compile).
     pub(super) fn compile(&self, structure: &Structure) -> Result<Arc<Compiled>> {
         let milliseconds = limits::STRUCTURE_COMPILE_MS;
         let deadline = Instant::now() + Duration::from_millis(milliseconds);
-        let Some(place) = Places::take(&self.places, deadline) else {
+        let Some(slot) = CompileSlots::take(&self.slots, deadline) else {
             let running = limits::STRUCTURES_COMPILING;
             let reason =
                 format!("{running} others have been compiling for {milliseconds} ms: add the request again later");
@@ -74,7 +74,7 @@ impl Compiler {
                 }
             };
             let compiled = contain(|| compile(&factory, &own, first_mask)).and_then(|compiled| compiled);
-            drop(place);
+            drop(slot);
             // Nobody listens any more when it took too long.
             let _ = sender.send(Message::Compiled(compiled.map(Arc::new)));
         })?;
@@ -103,23 +103,23 @@ impl Compiler {
     }
 }
 
-impl Places {
-    /// Takes a place; `None` when none is free before `deadline`.
-    fn take(places: &Arc<Places>, deadline: Instant) -> Option<Place> {
-        let mut taken = places.taken.lock();
+impl CompileSlots {
+    /// Takes a slot; `None` when none is free before `deadline`.
+    fn take(slots: &Arc<CompileSlots>, deadline: Instant) -> Option<CompileSlot> {
+        let mut taken = slots.taken.lock();
         while *taken >= limits::STRUCTURES_COMPILING {
-            let (guard, is_over) = places.changed.wait_until(taken, deadline);
+            let (guard, is_over) = slots.changed.wait_until(taken, deadline);
             taken = guard;
             if is_over {
                 return None;
             }
         }
         *taken += 1;
-        Some(Place(places.clone()))
+        Some(CompileSlot(slots.clone()))
     }
 }
 
-impl Drop for Place {
+impl Drop for CompileSlot {
     fn drop(&mut self) {
         *self.0.taken.lock() -= 1;
         self.0.changed.notify_one();

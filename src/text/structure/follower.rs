@@ -4,7 +4,7 @@
 //! that steps tries for as long as its call leaves it time and stops the work then; a thread of its own begins anew, from the
 //! beginning of the structure and the tokens so far, and the sequence waits. Its tokens are the same either way.
 
-use super::late_masks::{Garbage, Job, LateMasks, Outcome};
+use super::late_masks::{Garbage, LateMask, LateMasks, Outcome};
 use super::matcher::{Compiled, Matcher, Standing, Wanted, permit};
 use base::TokenId;
 use base::error::{Error, Result};
@@ -41,7 +41,7 @@ enum State {
     /// Something is to be taken in, and nobody works on it. Without a matcher it begins anew.
     Due(Option<Box<Matcher>>),
     /// A thread works on it.
-    Late(Arc<Job>),
+    Late(Arc<LateMask>),
     /// The answer cannot go on.
     Lost,
 }
@@ -99,10 +99,10 @@ impl Follower {
     /// needs more work than its limits allow.
     pub fn advance(&mut self, answer: &[TokenId], wanted: Wanted, ending: &[TokenId]) -> Option<Result<Standing>> {
         let matcher = match std::mem::replace(&mut self.state, State::Lost) {
-            State::Late(job) => match job.take() {
+            State::Late(mask) => match mask.take() {
                 Some(outcome) => return Some(self.reach(outcome, answer, ending)),
                 None => {
-                    self.state = State::Late(job);
+                    self.state = State::Late(mask);
                     return None;
                 }
             },
@@ -164,7 +164,7 @@ impl Drop for Follower {
         let matcher = match std::mem::replace(&mut self.state, State::Lost) {
             State::Ready(matcher) => Some(matcher),
             State::Due(matcher) => matcher,
-            State::Late(job) => job.abandon(),
+            State::Late(mask) => mask.abandon(),
             State::Beginning | State::Lost => None,
         };
         // One that has come far may have larger tables than it began with.

@@ -45,7 +45,7 @@ struct Shared {
     watch_changed: Condvar,
     queue: Mutex<Queue>,
     queue_changed: Condvar,
-    /// A job has come to its end.
+    /// A mask has come to its end.
     job_done: Condvar,
 }
 
@@ -77,28 +77,28 @@ enum Rest {
 
 #[derive(Default)]
 struct Queue {
-    jobs: VecDeque<Arc<Job>>,
+    masks: VecDeque<Arc<LateMask>>,
     garbage: Vec<Garbage>,
     /// Jobs that ended since the engine looked.
     done: usize,
     is_closed: bool,
     /// What the working thread works on.
-    current: Option<Arc<Job>>,
+    current: Option<Arc<LateMask>>,
 }
 
 /// A matcher that takes in tokens on another thread.
-pub(super) struct Job {
+pub(super) struct LateMask {
     compiled: Arc<Compiled>,
     tokens: Vec<TokenId>,
     wanted: Wanted,
-    state: Mutex<JobState>,
+    state: Mutex<MaskState>,
 }
 
-enum JobState {
+enum MaskState {
     Waits(Option<Box<Matcher>>),
     Runs(Option<CancellationHandle>),
     Done(Outcome),
-    /// Nobody wants to know, or somebody knows.
+    /// Cancelled, or the result was taken.
     Over,
 }
 
@@ -150,12 +150,12 @@ impl LateMasks {
         matcher: Option<Box<Matcher>>,
         tokens: &[TokenId],
         wanted: Wanted,
-    ) -> Arc<Job> {
-        let state = Mutex::new(JobState::Waits(matcher));
-        let job = Arc::new(Job { compiled: compiled.clone(), tokens: tokens.to_vec(), wanted, state });
-        self.shared.queue.lock().jobs.push_back(job.clone());
+    ) -> Arc<LateMask> {
+        let state = Mutex::new(MaskState::Waits(matcher));
+        let mask = Arc::new(LateMask { compiled: compiled.clone(), tokens: tokens.to_vec(), wanted, state });
+        self.shared.queue.lock().masks.push_back(mask.clone());
         self.shared.queue_changed.notify_one();
-        job
+        mask
     }
 
     /// Lets another thread free something.
@@ -164,10 +164,10 @@ impl LateMasks {
         self.shared.queue_changed.notify_one();
     }
 
-    /// Waits until a job that was handed over has come to its end since the last call, or until `deadline`.
+    /// Waits until a mask that was handed over has come to its end since the last call, or until `deadline`.
     pub fn wait(&self, deadline: Instant) {
         let mut queue = self.shared.queue.lock();
-        while queue.done == 0 && (queue.current.is_some() || !queue.jobs.is_empty()) {
+        while queue.done == 0 && (queue.current.is_some() || !queue.masks.is_empty()) {
             let (guard, is_over) = self.shared.job_done.wait_until(queue, deadline);
             queue = guard;
             if is_over {
@@ -184,11 +184,11 @@ impl Drop for LateMasks {
         self.shared.watch_changed.notify_one();
         let mut queue = self.shared.queue.lock();
         queue.is_closed = true;
-        for job in queue.jobs.drain(..) {
-            job.abandon();
+        for mask in queue.masks.drain(..) {
+            mask.abandon();
         }
-        if let Some(job) = &queue.current {
-            job.abandon();
+        if let Some(mask) = &queue.current {
+            mask.abandon();
         }
         drop(queue);
         self.shared.queue_changed.notify_one();
@@ -252,13 +252,13 @@ impl Shared {
                 queue = self.queue.lock();
                 continue;
             }
-            let Some(job) = queue.jobs.pop_front() else {
+            let Some(mask) = queue.masks.pop_front() else {
                 queue = self.queue_changed.wait(queue);
                 continue;
             };
-            queue.current = Some(job.clone());
+            queue.current = Some(mask.clone());
             drop(queue);
-            job.run(self);
+            mask.run(self);
             queue = self.queue.lock();
             queue.current = None;
             queue.done += 1;
@@ -267,18 +267,18 @@ impl Shared {
     }
 }
 
-impl Job {
+impl LateMask {
     fn run(&self, shared: &Shared) {
         let matcher = {
             let mut state = self.state.lock();
-            match std::mem::replace(&mut *state, JobState::Runs(None)) {
-                JobState::Waits(matcher) => matcher,
-                _ => return *state = JobState::Over,
+            match std::mem::replace(&mut *state, MaskState::Runs(None)) {
+                MaskState::Waits(matcher) => matcher,
+                _ => return *state = MaskState::Over,
             }
         };
         let outcome = matcher.map_or_else(|| self.compiled.matcher().map(Box::new), Ok).and_then(|mut matcher| {
             match &mut *self.state.lock() {
-                JobState::Runs(handle) => *handle = matcher.cancellation(),
+                MaskState::Runs(handle) => *handle = matcher.cancellation(),
                 _ => return Err("it was abandoned".to_owned()),
             }
             let milliseconds = self.compiled.mask_ms() + self.tokens.len() as u64;
@@ -293,16 +293,16 @@ impl Job {
             Ok(matcher)
         });
         let mut state = self.state.lock();
-        if matches!(*state, JobState::Runs(_)) {
-            *state = JobState::Done(outcome);
+        if matches!(*state, MaskState::Runs(_)) {
+            *state = MaskState::Done(outcome);
         }
     }
 
     /// What has become of it; `None` while it is not done, and after the first answer.
     pub(super) fn take(&self) -> Option<Outcome> {
         let mut state = self.state.lock();
-        match std::mem::replace(&mut *state, JobState::Over) {
-            JobState::Done(outcome) => Some(outcome),
+        match std::mem::replace(&mut *state, MaskState::Over) {
+            MaskState::Done(outcome) => Some(outcome),
             other => {
                 *state = other;
                 None
@@ -310,17 +310,17 @@ impl Job {
         }
     }
 
-    /// Nobody wants to know any more. Returns the matcher where nobody works with it.
+    /// Cancels the mask. Returns the matcher if no thread works with it.
     pub(super) fn abandon(&self) -> Option<Box<Matcher>> {
-        let before = std::mem::replace(&mut *self.state.lock(), JobState::Over);
+        let before = std::mem::replace(&mut *self.state.lock(), MaskState::Over);
         match before {
-            JobState::Waits(matcher) => matcher,
-            JobState::Runs(Some(handle)) => {
+            MaskState::Waits(matcher) => matcher,
+            MaskState::Runs(Some(handle)) => {
                 handle.cancel();
                 None
             }
-            JobState::Done(outcome) => outcome.ok(),
-            JobState::Runs(None) | JobState::Over => None,
+            MaskState::Done(outcome) => outcome.ok(),
+            MaskState::Runs(None) | MaskState::Over => None,
         }
     }
 }
@@ -342,9 +342,10 @@ mod tests {
         let late = LateMasks::start().unwrap();
         for _ in 0..200 {
             // Some are abandoned while they wait, some while they run.
-            let jobs: Vec<Arc<Job>> = (0..4).map(|_| late.hand_over(&compiled, None, &[], Wanted::Mask)).collect();
-            jobs.iter().for_each(|job| drop(job.abandon()));
-            assert!(jobs.iter().all(|job| job.take().is_none()));
+            let masks: Vec<Arc<LateMask>> =
+                (0..4).map(|_| late.hand_over(&compiled, None, &[], Wanted::Mask)).collect();
+            masks.iter().for_each(|mask| drop(mask.abandon()));
+            assert!(masks.iter().all(|mask| mask.take().is_none()));
         }
         let last = late.hand_over(&compiled, None, &[], Wanted::Mask);
         while last.take().is_none() {

@@ -3,7 +3,7 @@
 use crate::capi::{Engine, Good};
 use crate::case::{self, Bounds, Input, Session, Target, root, violation};
 use crate::random::{self, Rng};
-use compute::batch::{Adjustment, Batch, BlockCopy, NO_MASK, NO_TOKEN, Sampling};
+use compute::batch::{Batch, BlockCopy, LogitBias, NO_MASK, NO_TOKEN, Sampling};
 use compute::cpu::{Cpu, Isa};
 use formats::source::Source;
 use runner::options::EngineOptions;
@@ -43,7 +43,7 @@ fn batch(rng: &mut Rng) -> Batch {
         }
         let adjusted_start = batch.adjustments.len() as u32;
         if rng.one_in(3) {
-            batch.adjustments.push(Adjustment::ban(rng.below(VOCAB) as u32));
+            batch.adjustments.push(LogitBias::ban(rng.below(VOCAB) as u32));
         }
         let mask = if rng.one_in(3) { batch.masks.len() as u32 } else { NO_MASK };
         if mask != NO_MASK {

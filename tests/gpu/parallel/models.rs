@@ -36,7 +36,7 @@ pub const CASES: &[&str] = &[
     "seed_oss-bf16-out-bias",
 ];
 
-/// Weights in codes, whose groups are of inputs: a rank has some outputs of a matrix, or whole groups.
+/// Quantized weights, whose groups are of inputs: a rank has some outputs of a matrix, or whole groups.
 const QUANTIZED: &[&str] = &[
     "quantized/awq-f16-head64",
     "quantized/ct-int4-bf16-head64",

@@ -729,10 +729,10 @@ class EngineConfig(TypedDict, total=False):
     #: NVLLM_ERR_OUT_OF_MEMORY if the budget does not hold the weights and one KV block, or not kv_cache_bytes. No
     #: effect on the CPU. Default 0: no such limit.
     gpu_memory_bytes: int | None
-    #: For models with recurrent layers: tokens of a prompt and its answer after which the recurrent state is kept in
-    #: the prefix cache, so that later requests with the same beginning continue from there, besides the state at the
-    #: end of each prompt. Rounded up to whole KV blocks. Fewer tokens are computed again with a smaller number, and
-    #: more states are made. Default 0: 1024.
+    #: For models with recurrent layers: the recurrent state is kept in the prefix cache after each multiple of this
+    #: number of tokens, and at the end of each prompt. Later requests with the same beginning continue from there.
+    #: Rounded up to whole KV blocks. Fewer tokens are computed again with a smaller number, and more states are made.
+    #: Default 0: 1024.
     state_checkpoint_interval: int | None
 
 

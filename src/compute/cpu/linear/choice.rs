@@ -29,7 +29,7 @@ pub fn choose(isa: Isa, coding: Coding) -> Route {
     Route { kernels, decoder: Some(decode::choose(isa, coding, kernels.order)) }
 }
 
-/// The kernels for decoded weights. The even and the odd ones of pairs lie apart where registers hold them so.
+/// The kernels for dequantized weights. The even and the odd ones of pairs lie apart where registers hold them so.
 #[cfg(target_arch = "x86_64")]
 fn decoded(isa: Isa, is_pairs: bool) -> &'static Kernels {
     match (isa, is_pairs) {
@@ -42,7 +42,7 @@ fn decoded(isa: Isa, is_pairs: bool) -> &'static Kernels {
     }
 }
 
-/// The kernels for decoded weights, which lie in one order.
+/// The kernels for dequantized weights, which lie in one order.
 #[cfg(target_arch = "aarch64")]
 fn decoded(isa: Isa, _: bool) -> &'static Kernels {
     match isa {
@@ -52,7 +52,7 @@ fn decoded(isa: Isa, _: bool) -> &'static Kernels {
     }
 }
 
-/// The kernels for decoded weights.
+/// The kernels for dequantized weights.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 fn decoded(_: Isa, _: bool) -> &'static Kernels {
     &portable::F32

@@ -47,7 +47,7 @@ impl Scheduler {
             if self.grow(missing.saturating_sub(self.pool.free_blocks()), memory)? {
                 continue;
             }
-            if let (&[Sequence { key, .. }], Some(error)) = (&self.running[..], self.lacked.clone()) {
+            if let (&[Sequence { key, .. }], Some(error)) = (&self.running[..], self.block_alloc_error.clone()) {
                 self.give_up(key, error);
                 return Ok(false);
             }
@@ -74,7 +74,7 @@ impl Scheduler {
     pub(super) fn grow(&mut self, blocks: usize, memory: &mut GetMemory) -> Result<bool> {
         match self.pool.grow(blocks, memory) {
             Err(error @ Error::OutOfMemory { .. }) => {
-                self.lacked = Some(Arc::new(error));
+                self.block_alloc_error = Some(Arc::new(error));
                 Ok(false)
             }
             grown => grown,

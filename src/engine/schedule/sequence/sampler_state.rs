@@ -4,12 +4,12 @@
 //! at most `scored_prompt_tokens` entries.
 
 use super::SequenceKey;
-use crate::adjustments::Adjustments;
+use crate::adjustments::LogitBiases;
 use crate::api::request::{CheckedParams, Request};
 use crate::dry::History;
 use crate::results::logprobs::Logprobs;
 use base::TokenId;
-use compute::batch::{Adjustment, Chosen, FROM_PREVIOUS, Sampled, Sampling};
+use compute::batch::{Chosen, FROM_PREVIOUS, LogitBias, Sampled, Sampling};
 use text::tokenizer::Tokenizer;
 
 /// What the sampler needs to know of one sequence, and what it returned besides tokens.
@@ -17,7 +17,7 @@ pub struct SamplerState {
     /// Random key and stream.
     random: (u64, u64),
     /// Penalties and logit biases.
-    adjustments: Adjustments,
+    adjustments: LogitBiases,
     /// What it repeats, if the request penalizes that.
     dry: Option<Box<History>>,
     /// Sum over the generated tokens; 0 where log-probabilities are not asked for.
@@ -53,7 +53,7 @@ impl SamplerState {
         let is_scored = params.num_prompt_logprobs > 0 && key.index() == 0;
         SamplerState {
             random,
-            adjustments: Adjustments::default(),
+            adjustments: LogitBiases::default(),
             dry: None,
             cumulative_logprob: 0.0,
             scored_prompt_tokens: if is_scored { request.prompt.len() - 1 } else { 0 },
@@ -81,7 +81,7 @@ impl SamplerState {
     }
 
     /// How the next token is sampled. Its penalties and biases are appended to `entries`.
-    pub fn sampling(&self, options: &CheckedParams, next: NextToken, entries: &mut Vec<Adjustment>) -> Sampling {
+    pub fn sampling(&self, options: &CheckedParams, next: NextToken, entries: &mut Vec<LogitBias>) -> Sampling {
         let params = &options.params;
         let (seed, stream) = self.random;
         let mut sampling = Sampling {

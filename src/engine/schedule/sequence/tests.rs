@@ -1,7 +1,7 @@
 //! One sequence by itself.
 
 use super::*;
-use crate::adjustments::Adjustments;
+use crate::adjustments::LogitBiases;
 use crate::api::prompt::{PromptPart, joined};
 use crate::api::request::CheckedParams;
 use crate::dry::History;
@@ -28,7 +28,7 @@ pub fn sequence_of(id: u64, parts: Vec<PromptPart>, limit: usize, params: Sampli
     };
     let request = Request {
         second_text: usize::MAX,
-        adjustments: Adjustments::new(&options.params, &[], &prompt),
+        adjustments: LogitBiases::new(&options.params, &[], &prompt),
         dry: History::new(&options.params, &prompt, None),
         prompt,
         embeddings,

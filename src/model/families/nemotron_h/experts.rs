@@ -55,7 +55,7 @@ pub fn read(fields: Fields, kinds: &[Kind], mlp: &Mlp) -> Result<Option<Experts>
     let router = mixture::router(fields, &["n_routed_experts"])?;
     let router = Router {
         scores: Scores::Sigmoid,
-        groups: glm4_moe::groups(fields, &router)?,
+        groups: glm4_moe::groups(fields, &router, 2)?,
         norm: (fields.flag("norm_topk_prob")? != Some(false)).then_some(1e-20),
         scale: fields.factor("routed_scaling_factor")?,
         ..router

@@ -34,6 +34,8 @@ pub fn olmoe_fields(config: &mut Config) -> Result<()> {
 
 /// What an `expert_gating_func` of sigmoids is.
 const SIGMOIDS: u64 = 2;
+/// And one of softmaxes.
+const SOFTMAXES: u64 = 1;
 
 /// Sets the width of experts, and how many of the first layers have none, and refuses experts that are not scored by sigmoids.
 fn sigmoid_experts(config: &mut Config, dense: &str) -> Result<()> {
@@ -56,6 +58,81 @@ pub fn glm4_moe_fields(config: &mut Config) -> Result<()> {
     expert_scale_and_groups(config);
     config.set_bias("use_qk_norm", &["attn_q_norm.weight"]);
     biases_of_attention(config)
+}
+
+/// Latent attention. Files of llama.cpp before May 2025 have the heads that it is computed with under the keys that all share.
+fn latent(config: &mut Config) -> Result<()> {
+    let keys = config.keys;
+    let of_head = |now: &str, before: &str| match keys.count_or_none(now)? {
+        Some(count) => Ok(count),
+        None => keys.count(before),
+    };
+    let key = of_head("attention.key_length_mla", "attention.key_length")?;
+    let (rope, rank) = (keys.count("rope.dimension_count")?, keys.count("attention.kv_lora_rank")?);
+    if rope >= key {
+        return Err(
+            keys.refuse(format!("rope.dimension_count is {rope}, but must be less than a key, which has {key}"))
+        );
+    }
+    config.set("qk_rope_head_dim", rope);
+    config.set("qk_nope_head_dim", key - rope);
+    config.set("v_head_dim", of_head("attention.value_length_mla", "attention.value_length")?);
+    config.set("kv_lora_rank", rank);
+    config.set("q_lora_rank", keys.count_or_none("attention.q_lora_rank")?);
+    config.set_bias("attention_bias", &["attn_kv_a_mqa.bias"]);
+    ["head_dim", "partial_rotary_factor"].iter().for_each(|field| config.remove(field));
+    // Its key has a tenth of the number that other architectures have under it, and both numbers of a folder are the same.
+    if let Some(tenth) = keys.positive_or_none("rope.scaling.yarn_log_multiplier")? {
+        let rope = config.rope_scaling();
+        for field in ["mscale", "mscale_all_dim"] {
+            rope.insert(field.into(), (10.0 * tenth).into());
+        }
+    }
+    Ok(())
+}
+
+/// The experts of a model with latent attention.
+fn deepseek_experts(config: &mut Config) -> Result<()> {
+    for (key, field) in [
+        ("expert_count", "n_routed_experts"),
+        ("expert_used_count", "num_experts_per_tok"),
+        ("expert_feed_forward_length", "moe_intermediate_size"),
+        ("expert_shared_count", "n_shared_experts"),
+    ] {
+        config.set(field, config.keys.count(key)?);
+    }
+    let dense = config.keys.get("leading_dense_block_count").cloned();
+    config.set("first_k_dense_replace", dense.unwrap_or_else(|| 0.into()));
+    config.set("routed_scaling_factor", config.positive("expert_weights_scale")?.unwrap_or(1.0));
+    config.set("norm_topk_prob", config.keys.flag("expert_weights_norm")?.unwrap_or(false));
+    latent(config)
+}
+
+/// Refuses experts that are scored otherwise than those of the family. Old files do not say it.
+fn gating(config: &Config, wanted: u64) -> Result<()> {
+    match config.keys.get("expert_gating_func").map(Value::as_u64) {
+        None => Ok(()),
+        Some(found) if found == Some(wanted) => Ok(()),
+        _ => Err(config.keys.refuse(format!("expert_gating_func must be {wanted} in a file of such a model"))),
+    }
+}
+
+pub fn deepseek_v3_fields(config: &mut Config) -> Result<()> {
+    gating(config, SIGMOIDS)?;
+    for field in ["n_group", "topk_group"] {
+        config.set(field, 1);
+    }
+    expert_scale_and_groups(config);
+    deepseek_experts(config)
+}
+
+pub fn deepseek_v2_fields(config: &mut Config) -> Result<()> {
+    gating(config, SOFTMAXES)?;
+    if config.positive("expert_group_count")?.is_some_and(|groups| groups > 1.0) {
+        config.set("topk_method", "group_limited_greedy");
+        expert_scale_and_groups(config);
+    }
+    deepseek_experts(config)
 }
 
 pub fn lfm2_moe_fields(config: &mut Config) -> Result<()> {
@@ -87,6 +164,12 @@ pub fn qwen3_5_moe_fields(config: &mut Config) -> Result<()> {
     config.set("moe_intermediate_size", config.keys.count("expert_feed_forward_length")?);
     config.set("shared_expert_intermediate_size", config.keys.count("expert_shared_feed_forward_length")?);
     qwen3_5_fields(config)
+}
+
+/// llama.cpp has experts in every layer and divides their weights by their sum.
+pub fn qwen3_next_fields(config: &mut Config) -> Result<()> {
+    config.set("norm_topk_prob", true);
+    qwen3_5_moe_fields(config)
 }
 
 /// The numbers of yarn are exact, which no key says.

@@ -8,7 +8,7 @@ impl AnswerParser {
         while self.at < self.end() {
             let [first, second] = tag_patterns(grammar, &self.place);
             let Some(first) = first else { return };
-            if let Place::TagValue(..) = self.place
+            if let Cursor::TagValue(..) = self.place
                 && self.ends[0].is_idle()
             {
                 let rest = &self.buffer.as_bytes()[self.at - self.base..];
@@ -57,7 +57,7 @@ impl AnswerParser {
     /// None of the markers is here that may be.
     pub(super) fn miss_tag(&mut self) {
         match &self.place {
-            Place::Closing(_) => {
+            Cursor::Closing(_) => {
                 self.at = self.done;
                 self.go_outside();
             }
@@ -70,8 +70,8 @@ impl AnswerParser {
 
     pub(super) fn act_on_tag(&mut self, grammar: &Grammar, which: usize, found: Match) {
         (self.at, self.done) = (found.end, found.end);
-        match std::mem::replace(&mut self.place, Place::Outside) {
-            Place::BetweenTags(index, call) => {
+        match std::mem::replace(&mut self.place, Cursor::Outside) {
+            Cursor::BetweenTags(index, call) => {
                 let Inside::Calls(Calls::Tags(tags)) = &grammar.regions[index].inside else { return };
                 if !self.sink.has_call() {
                     if self.sink.calls_begun() >= limits::ANSWER_CALLS {
@@ -89,20 +89,20 @@ impl AnswerParser {
                     return self.go_outside();
                 }
                 let value = self.tag_value(tags, found);
-                self.place = Place::TagValue(index, call, value);
+                self.place = Cursor::TagValue(index, call, value);
                 self.reset_ends(Seeds::Everywhere);
             }
-            Place::TagValue(index, mut call, value) => {
+            Cursor::TagValue(index, mut call, value) => {
                 let Inside::Calls(Calls::Tags(tags)) = &grammar.regions[index].inside else { return };
                 let text = self.text(value.start, found.start);
                 let json = tag_json(&self.tools, tags, &call, &value, text);
                 let comma = if call.arguments > 0 { "," } else { "" };
                 self.sink.arguments(&format!("{comma}{}:{json}", Json::from(value.key)));
                 call.arguments += 1;
-                self.place = Place::BetweenTags(index, call);
+                self.place = Cursor::BetweenTags(index, call);
                 self.reset_ends(Seeds::Here);
             }
-            Place::Closing(_) => self.go_outside(),
+            Cursor::Closing(_) => self.go_outside(),
             other => self.place = other,
         }
     }
@@ -121,24 +121,24 @@ impl AnswerParser {
 }
 
 /// The markers that may be at the cursor: of an argument and of the end, or one of them.
-pub(super) fn tag_patterns<'g>(grammar: &'g Grammar, place: &Place) -> [Option<&'g Pattern>; 2] {
+pub(super) fn tag_patterns<'g>(grammar: &'g Grammar, place: &Cursor) -> [Option<&'g Pattern>; 2] {
     let tags = |index: usize| match &grammar.regions[index].inside {
         Inside::Calls(Calls::Tags(tags)) => Some(tags),
         _ => None,
     };
     match place {
-        Place::BetweenTags(index, _) => match tags(*index) {
+        Cursor::BetweenTags(index, _) => match tags(*index) {
             Some(tags) => [Some(&tags.parameter), Some(&tags.end)],
             None => [None, None],
         },
-        Place::TagValue(index, ..) => [tags(*index).map(|tags| &tags.value_end), None],
-        Place::Closing(index) => [grammar.regions[*index].close.as_ref(), None],
+        Cursor::TagValue(index, ..) => [tags(*index).map(|tags| &tags.value_end), None],
+        Cursor::Closing(index) => [grammar.regions[*index].close.as_ref(), None],
         _ => [None, None],
     }
 }
 
-fn second_is_unused(place: &Place) -> bool {
-    !matches!(place, Place::BetweenTags(..))
+fn second_is_unused(place: &Cursor) -> bool {
+    !matches!(place, Cursor::BetweenTags(..))
 }
 
 /// The JSON text of a value between markers.

@@ -1,4 +1,4 @@
-//! Few tokens and coded weights: `out^T = W x^T`, bound by the decoding.
+//! Few tokens and quantized weights: `out^T = W x^T`, bound by the decoding.
 //!
 //! Weights are decoded to bf16 into one buffer while tiles are loaded from another: two columns of the next piece, then a step of this
 //! one. Both buffers together are a third of a first-level cache, which a core may share with another thread.

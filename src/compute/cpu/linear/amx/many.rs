@@ -2,7 +2,7 @@
 //!
 //! The weights of a panel of columns are rewritten once into tiles, which then are read for each pair of blocks of tokens: a tile
 //! of the file has its rows some KiB apart, at any address, and costs several times as much to load. Meanwhile the next panel
-//! is asked for. Coded weights are decoded on the way.
+//! is asked for. Quantized weights are decoded on the way.
 //!
 //! ```text
 //! for each panel of columns                 its tiles stay in the second-level cache
@@ -129,7 +129,7 @@ impl Panel<'_> {
         }
     }
 
-    /// The same from coded weights, of which rows have whole steps.
+    /// The same from quantized weights, of which rows have whole steps.
     fn stage_decoded(&self, decoder: Decoder, staged: &mut [f32]) {
         let Call { coding, weight, .. } = self.call;
         let tiles = &mut staged.as_chunks_mut::<TILE_NUMBERS>().0[..self.groups() * self.steps];

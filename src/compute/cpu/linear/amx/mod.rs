@@ -2,7 +2,7 @@
 //!
 //! Sixteen columns by sixteen tokens at a time, `x` rounded to bf16. Few tokens wait for the weights, which are read where they
 //! lie ([`few`]); many tokens are worth the weights' being rewritten ([`many`]). Both take the same products in the same order
-//! along `k`, so that a token has the same bits in either. Coded weights are decoded into a small buffer, by [`coded`] for few tokens,
+//! along `k`, so that a token has the same bits in either. Quantized weights are decoded into a small buffer, by [`coded`] for few tokens,
 //! and from there into the same tiles for many: their products have the bits of those with the bf16 matrix that they decode to.
 
 mod coded;

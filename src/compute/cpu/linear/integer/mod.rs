@@ -1,4 +1,4 @@
-//! Coded weights as integers: sums of products that are exact, and one rounding for each group of 32.
+//! Quantized weights as integers: sums of products that are exact, and one rounding for each group of 32.
 //!
 //! `x` is rounded once per row and group of [`STEP`] numbers along `k`, to integers with a scale ([`activations`]). The codes of the weights
 //! are integers already. Their products are summed exactly in each group, and one chain of f32 sums per row and column takes the groups in

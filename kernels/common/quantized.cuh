@@ -1,0 +1,233 @@
+// Codes of weights as the device holds them, and the numbers that they stand for.
+//
+// A matrix is a sequence of units of 8 columns by 64 k: first along k, then from eight columns to the next. A unit holds the codes of all its
+// numbers, then a header for each column. A warp decodes a unit: lane l has column l / 4, and of each 32 k the eight numbers from
+// 8 (l % 4) on. These are the fragments that `gemv_stream` takes of plain weights.
+//
+// A number is `scale * code - minimum` with f32 scales and minimums, rounded once in f32 and once to T. Where a coding says
+// `(code - zero) * scale`, `zero * scale` is exact in f32, so that this is the same number. src/compute/cuda/matrix.rs writes the units and
+// sees to that.
+//
+// Codes come to f32 by way of f16: the bits of a code, as they are, are the subnormal number `code * 2^-24`, which is widened exactly. The
+// scales of a header are multiplied by 2^24 for that.
+#pragma once
+
+#include "numbers.cuh"
+
+// Layouts of a column's header.
+enum HeaderKind {
+    HALVES = 0,        // f16 scale of each 32 numbers; the zero of all is QuantizedWeights::zero
+    HALVES_MIN = 1,    // f16 scale, f16 m of each 32; m is added
+    K_BLOCKS = 2,      // f16 d, f16 e, then bytes s, m of each 32: d s, e m is subtracted
+    SIGNED = 3,        // f16 d, then signed bytes s of each 32: d s; QuantizedWeights::zero
+    SIXTEENTHS = 4,    // f16 d, two unused bytes, then signed bytes s of each 16: d s; the zero is 32
+    WORDS_F16 = 5,     // f16 scale, byte zero, unused byte: of the 64 numbers, or of each 32 if the header has 8 bytes
+    WORDS_BF16 = 6,    // the same with bf16 scales
+    FLOATS = 7,        // f32 scale of each 32; QuantizedWeights::zero
+};
+
+// The units from an octet of columns on, and what is the same for all of them.
+struct QuantizedWeights {
+    const uint8_t* units;
+    int header;        // HeaderKind
+    int header_bytes;  // of a column: 4 or 8
+    int units_of_row;  // k / 64, rounded up
+    float zero;
+    uint32_t table[4];  // bytes that four-bit codes stand for, of the coding that has a table
+};
+
+// 1 / 2^-24
+constexpr float TWO_TO_24 = 16777216.0f;
+
+__device__ inline float half_at(uint32_t word, int index) {
+    return __half2float(__ushort_as_half(static_cast<unsigned short>(word >> (16 * index))));
+}
+
+// Of a column's first and second 32 numbers: the scale times 2^24, the minimum with its sign changed. Of SIXTEENTHS the scales of four times 16. `second` is the
+// second word of headers of 8 bytes, else the first.
+template <int HEADER>
+__device__ inline float4 scales_of_words(float zero, uint32_t first, uint32_t second) {
+    const auto pair = [](float scale0, float minimum0, float scale1, float minimum1) {
+        return make_float4(scale0 * TWO_TO_24, -minimum0, scale1 * TWO_TO_24, -minimum1);
+    };
+    const auto unsigned_byte = [](uint32_t word, int index) { return static_cast<float>(word >> (8 * index) & 255); };
+    const auto signed_byte = [](uint32_t word, int index) { return static_cast<float>(static_cast<int8_t>(word >> (8 * index))); };
+    if constexpr (HEADER == HALVES) {
+        const float d0 = half_at(first, 0), d1 = half_at(first, 1);
+        return pair(d0, zero * d0, d1, zero * d1);
+    } else if constexpr (HEADER == HALVES_MIN) {
+        return pair(half_at(first, 0), -half_at(first, 1), half_at(second, 0), -half_at(second, 1));
+    } else if constexpr (HEADER == K_BLOCKS) {
+        const float d = half_at(first, 0), e = half_at(first, 1);
+        return pair(d * unsigned_byte(second, 0), e * unsigned_byte(second, 1), d * unsigned_byte(second, 2), e * unsigned_byte(second, 3));
+    } else if constexpr (HEADER == SIGNED) {
+        const float d = half_at(first, 0), s0 = d * signed_byte(first, 2), s1 = d * signed_byte(first, 3);
+        return pair(s0, zero * s0, s1, zero * s1);
+    } else if constexpr (HEADER == SIXTEENTHS) {
+        const float d = half_at(first, 0) * TWO_TO_24;
+        return make_float4(d * signed_byte(second, 0), d * signed_byte(second, 1), d * signed_byte(second, 2), d * signed_byte(second, 3));
+    } else if constexpr (HEADER == WORDS_F16) {
+        const float s0 = half_at(first, 0), s1 = half_at(second, 0);
+        return pair(s0, unsigned_byte(first, 2) * s0, s1, unsigned_byte(second, 2) * s1);
+    } else if constexpr (HEADER == WORDS_BF16) {
+        const float s0 = __uint_as_float(first << 16), s1 = __uint_as_float(second << 16);
+        return pair(s0, unsigned_byte(first, 2) * s0, s1, unsigned_byte(second, 2) * s1);
+    } else {
+        const float s0 = __uint_as_float(first), s1 = __uint_as_float(second);
+        return pair(s0, zero * s0, s1, zero * s1);
+    }
+}
+
+// The same of a header in memory, whose kind is known at run time.
+__device__ inline float4 scales_of_column(const QuantizedWeights& w, const uint8_t* header) {
+    const uint32_t first = *reinterpret_cast<const uint32_t*>(header);
+    const uint32_t second = w.header_bytes == 8 ? *reinterpret_cast<const uint32_t*>(header + 4) : first;
+    switch (w.header) {
+        case HALVES: return scales_of_words<HALVES>(w.zero, first, second);
+        case HALVES_MIN: return scales_of_words<HALVES_MIN>(w.zero, first, second);
+        case K_BLOCKS: return scales_of_words<K_BLOCKS>(w.zero, first, second);
+        case SIGNED: return scales_of_words<SIGNED>(w.zero, first, second);
+        case SIXTEENTHS: return scales_of_words<SIXTEENTHS>(w.zero, first, second);
+        case WORDS_F16: return scales_of_words<WORDS_F16>(w.zero, first, second);
+        case WORDS_BF16: return scales_of_words<WORDS_BF16>(w.zero, first, second);
+        default: return scales_of_words<FLOATS>(w.zero, first, second);
+    }
+}
+
+// Two f16 numbers of `codes`, each `scale * number + offset`.
+template <class T>
+__device__ inline uint32_t scaled_pair(uint32_t codes, float scale, float offset) {
+    const float2 v = widen2<f16>(codes);
+    return narrow2<T>(fmaf(scale, v.x, offset), fmaf(scale, v.y, offset));
+}
+
+// Eight bytes as numbers.
+template <class T>
+__device__ inline Eight scaled_bytes(uint32_t first, uint32_t second, float scale, float offset) {
+    return Eight{{scaled_pair<T>(__byte_perm(first, 0, 0x4140), scale, offset), scaled_pair<T>(__byte_perm(first, 0, 0x4342), scale, offset),
+                  scaled_pair<T>(__byte_perm(second, 0, 0x4140), scale, offset), scaled_pair<T>(__byte_perm(second, 0, 0x4342), scale, offset)}};
+}
+
+__device__ inline float scale_of(const float4& s, int half) {
+    return half == 0 ? s.x : s.z;
+}
+__device__ inline float offset_of(const float4& s, int half) {
+    return half == 0 ? s.y : s.w;
+}
+
+// Each kind of codes: `BYTES` of a unit; `Lane`, what a lane holds of it; and its numbers of the first (`half` 0) or second 32 k.
+
+// Unsigned codes of 4 bits. In a lane's word of eight numbers, nibbles 0 to 3 are the even numbers, 4 to 7 the odd ones.
+struct FourBits {
+    static constexpr int BYTES = 256;
+    using Lane = uint2;
+    static __device__ inline Lane load(const uint8_t* unit, int lane) {
+        return reinterpret_cast<const uint2*>(unit)[lane];
+    }
+    template <class T>
+    static __device__ inline Eight numbers(const QuantizedWeights&, const Lane& l, const float4& s, int, int half) {
+        const uint32_t word = half == 0 ? l.x : l.y, upper = word >> 8;
+        const float scale = scale_of(s, half), scale_16 = scale * 0.0625f, offset = offset_of(s, half);
+        return Eight{{scaled_pair<T>(word & 0x000f000fu, scale, offset), scaled_pair<T>(word & 0x00f000f0u, scale_16, offset),
+                      scaled_pair<T>(upper & 0x000f000fu, scale, offset), scaled_pair<T>(upper & 0x00f000f0u, scale_16, offset)}};
+    }
+};
+
+// Codes of 4 bits that name one of 16 bytes; the eight of a word in order.
+struct TableBits {
+    static constexpr int BYTES = 256;
+    using Lane = uint2;
+    static __device__ inline Lane load(const uint8_t* unit, int lane) {
+        return reinterpret_cast<const uint2*>(unit)[lane];
+    }
+    template <class T>
+    static __device__ inline Eight numbers(const QuantizedWeights& w, const Lane& l, const float4& s, int, int half) {
+        const uint32_t word = half == 0 ? l.x : l.y;
+        // The low three bits choose among eight bytes; the fourth chooses between the two results.
+        const uint32_t low_bits = word & 0x77777777u, choice = 0x32103210u | (word & 0x88888888u) >> 1;
+        const auto four = [&](int shift) {
+            const uint32_t low = __byte_perm(w.table[0], w.table[1], low_bits >> shift);
+            const uint32_t high = __byte_perm(w.table[2], w.table[3], low_bits >> shift);
+            return __byte_perm(low, high, choice >> shift);
+        };
+        return scaled_bytes<T>(four(0), four(16), scale_of(s, half), offset_of(s, half));
+    }
+};
+
+// Unsigned codes of 5 bits: four as FourBits, and the fifth of a lane's pair p as bits p and 8 + p of its 16 bits.
+struct FiveBits {
+    static constexpr int BYTES = 256 + 64;
+    struct Lane {
+        uint2 low;
+        uint32_t high;
+    };
+    static __device__ inline Lane load(const uint8_t* unit, int lane) {
+        const uint32_t high = reinterpret_cast<const uint16_t*>(unit + 256)[lane];
+        return Lane{FourBits::load(unit, lane), __byte_perm(high, 0, 0x4140)};
+    }
+    template <class T>
+    static __device__ inline Eight numbers(const QuantizedWeights&, const Lane& l, const float4& s, int, int half) {
+        const uint32_t word = half == 0 ? l.low.x : l.low.y, upper = word >> 8, high = half == 0 ? l.high << 4 : l.high;
+        const float scale = scale_of(s, half), scale_16 = scale * 0.0625f, offset = offset_of(s, half);
+        return Eight{{scaled_pair<T>(word & 0x000f000fu | high & 0x00100010u, scale, offset),
+                      scaled_pair<T>(word & 0x00f000f0u | high << 3 & 0x01000100u, scale_16, offset),
+                      scaled_pair<T>(upper & 0x000f000fu | high >> 2 & 0x00100010u, scale, offset),
+                      scaled_pair<T>(upper & 0x00f000f0u | high << 1 & 0x01000100u, scale_16, offset)}};
+    }
+};
+
+// Unsigned codes of 6 bits with a scale for each 16: four bits as FourBits, and two of a lane's pair p as bits 2 p and 16 + 2 p of its 32.
+struct SixBits {
+    static constexpr int BYTES = 256 + 128;
+    struct Lane {
+        uint2 low;
+        uint32_t high;
+    };
+    static __device__ inline Lane load(const uint8_t* unit, int lane) {
+        return Lane{FourBits::load(unit, lane), reinterpret_cast<const uint32_t*>(unit + 256)[lane]};
+    }
+    template <class T>
+    static __device__ inline Eight numbers(const QuantizedWeights&, const Lane& l, const float4& s, int lane, int half) {
+        const uint32_t word = half == 0 ? l.low.x : l.low.y, upper = word >> 8, high = half == 0 ? l.high << 4 : l.high >> 4;
+        const float scale = lane & 2 ? (half == 0 ? s.y : s.w) : (half == 0 ? s.x : s.z);
+        const float scale_16 = scale * 0.0625f, offset = scale * (-32.0f / TWO_TO_24);
+        return Eight{{scaled_pair<T>(word & 0x000f000fu | high & 0x00300030u, scale, offset),
+                      scaled_pair<T>(word & 0x00f000f0u | high << 2 & 0x03000300u, scale_16, offset),
+                      scaled_pair<T>(upper & 0x000f000fu | high >> 4 & 0x00300030u, scale, offset),
+                      scaled_pair<T>(upper & 0x00f000f0u | high >> 2 & 0x03000300u, scale_16, offset)}};
+    }
+};
+
+// Unsigned codes of 8 bits.
+struct EightBits {
+    static constexpr int BYTES = 512;
+    using Lane = uint4;
+    static __device__ inline Lane load(const uint8_t* unit, int lane) {
+        return reinterpret_cast<const uint4*>(unit)[lane];
+    }
+    template <class T>
+    static __device__ inline Eight numbers(const QuantizedWeights&, const Lane& l, const float4& s, int, int half) {
+        return scaled_bytes<T>(half == 0 ? l.x : l.z, half == 0 ? l.y : l.w, scale_of(s, half), offset_of(s, half));
+    }
+};
+
+// E4M3. Its exponent and mantissa are those of an f16 number that is 2^-8 times as large.
+struct Float8 {
+    static constexpr int BYTES = 512;
+    using Lane = uint4;
+    static __device__ inline Lane load(const uint8_t* unit, int lane) {
+        return EightBits::load(unit, lane);
+    }
+    template <class T>
+    static __device__ inline Eight numbers(const QuantizedWeights&, const Lane& l, const float4& s, int, int half) {
+        const float scale = scale_of(s, half) * (256.0f / TWO_TO_24), offset = offset_of(s, half);
+        const uint32_t words[2] = {half == 0 ? l.x : l.z, half == 0 ? l.y : l.w};
+        Eight eight;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const uint32_t high = __byte_perm(words[i / 2], 0, i % 2 ? 0x3424 : 0x1404);
+            eight.pair[i] = scaled_pair<T>(high & 0x80008000u | high >> 1 & 0x3f803f80u, scale, offset);
+        }
+        return eight;
+    }
+};

@@ -1,0 +1,164 @@
+//! See `ops/rope_and_attention.rs` for the contract, `kernels/attention_few.cu` and, batch-invariant, `kernels/attention_few_units.cu` for the
+//! work: few rows with one new token each. More rows are the work of `kernels/attention_decode.cu`, which `decode.rs` launches: what all
+//! know is here.
+//!
+//! Serves heads of 64 and 128 numbers that turn whole, in halves, with keys and values in the type of the activations. A cluster of
+//! thread blocks takes a (row, KV head): as many as find a multiprocessor each, so that the weights of the next product find room beside them.
+
+use crate::cuda::attention::few_units::FewUnits;
+use crate::cuda::attention::hopper::HEAD_DIMS;
+use crate::cuda::attention::sinks_of;
+use crate::cuda::device::Device;
+use crate::cuda::device_batch::DeviceBatch;
+use crate::cuda::driver::{Address, Facts};
+use crate::cuda::kernels::{DEPENDENT_LAUNCH, Kernel, suffix};
+use crate::cuda::kv_cache::CacheLayer;
+use crate::cuda::matrix::Vector;
+use crate::cuda::params::params;
+use crate::cuda::storage::Tensor;
+use crate::{
+    AttentionSpec, HeadRows, KvFormat, KvShape, NormExtent, NormOrder, Pairing, QkNormRope, RopeTable, Rounding,
+    Scoring,
+};
+use base::error::Result;
+
+params! {
+    AttentionFewParams in "attention_few.cu" {
+        out: Address,
+        qkv: Address,
+        cache: Address,
+        query_norm: Address,
+        key_norm: Address,
+        rope: Address,
+        positions: Address,
+        slots: Address,
+        rows: Address,
+        counts: Address,
+        block_tables: Address,
+        qkv_stride: i32,
+        heads: i32,
+        kv_heads: i32,
+        group: i32,
+        block_size_log2: i32,
+        stages: i32,
+        eps: f32,
+        scale_log2: f32,
+        sinks: Address,
+    }
+}
+
+/// Rows at most.
+pub const ROWS_MAX: usize = 8;
+/// Multiprocessors for one thread block at most: more would be idle in a long context.
+const PROCESSORS_OF_BLOCK_MAX: usize = 3;
+/// Query heads of a KV head at most.
+pub const GROUP_MAX: usize = 8;
+/// Thread blocks of a cluster, for few rows and for more.
+pub const CLUSTERS: [usize; 3] = [8, 4, 2];
+const WARPS: usize = 4;
+/// Tokens of a unit.
+const UNIT_TOKENS: usize = 16;
+/// Copies of a unit. A fourth one takes the memory of the next product's thread block. One H200, decode step of the 0.6B shape at batch 1 and
+/// context 547: 659 us with three, 710 with four; at batch 2: 697 and 866.
+const STAGES: usize = 3;
+
+/// Thread blocks for each of `pairs` (row, KV head).
+pub fn cluster(pairs: usize, processors: usize) -> Option<usize> {
+    let fits = |cluster: &usize| {
+        let blocks = pairs * cluster;
+        blocks <= processors && blocks * PROCESSORS_OF_BLOCK_MAX >= processors
+    };
+    CLUSTERS.into_iter().find(fits)
+}
+
+/// Whether the device has kernels that prepare heads themselves for such a cache.
+pub fn knows_cache(gpu: Facts, shape: &KvShape) -> bool {
+    gpu.capability >= DEPENDENT_LAUNCH && HEAD_DIMS.contains(&shape.head_dim) && shape.format != KvFormat::Int8
+}
+
+/// Whether a thread block has room for the heads of such a cache.
+pub fn fits(gpu: Facts, shape: &KvShape) -> bool {
+    shared_bytes(GROUP_MAX, shape.head_dim) <= gpu.block_shared_bytes
+}
+
+/// Whether they know what is done to the heads: those of 64 and 128 numbers that turn whole, in halves, normalized before or not at all.
+pub fn knows_heads(spec: &AttentionSpec, transform: &QkNormRope<Vector, Tensor>, shape: &KvShape) -> bool {
+    let turns_whole = |rope: &RopeTable<Vector>| rope.rotary == shape.head_dim && rope.pairing == Pairing::Halves;
+    spec.heads / shape.kv_heads <= GROUP_MAX
+        && transform.rope.as_ref().is_some_and(turns_whole)
+        && transform.norm.as_ref().is_none_or(|norm| norm.extent == NormExtent::Head(NormOrder::BeforeRope))
+        && transform.temperature.is_none()
+        && transform.value_norm.is_none()
+}
+
+/// The kernels for the heads of a cache.
+pub struct RopeAndAttention {
+    kernel: Kernel,
+    /// The batch-invariant one, where the device has it.
+    units: Option<FewUnits>,
+}
+
+/// Shared memory of a thread block.
+fn shared_bytes(group: usize, head_dim: usize) -> usize {
+    let ring = WARPS * STAGES * 2 * UNIT_TOKENS * head_dim * 2;
+    let of_warps = WARPS * group * (head_dim + 2) * 4;
+    let of_blocks = group * (head_dim + 2 * CLUSTERS[0]) * 4;
+    ring + (group + 2) * head_dim * 2 + of_warps + of_blocks
+}
+
+impl RopeAndAttention {
+    /// Loads it, where the device has clusters and there is one for such a cache.
+    pub fn new(device: &Device, shape: &KvShape) -> Result<Option<RopeAndAttention>> {
+        if !knows_cache(device.facts(), shape) || !fits(device.facts(), shape) {
+            return Ok(None);
+        }
+        let module = device.module("attention_few")?;
+        let kernel = Kernel::new(&module, &format!("attention_few_d{}_{}", shape.head_dim, suffix(device.dtype)))?;
+        kernel.allow_shared(shared_bytes(GROUP_MAX, shape.head_dim))?;
+        Ok(Some(RopeAndAttention { kernel, units: FewUnits::new(device, shape)? }))
+    }
+
+    /// Launches the attention of a batch with `cluster` thread blocks for each (row, KV head).
+    pub fn run(
+        &self,
+        device: &Device,
+        scoring: Scoring<Vector>,
+        heads: HeadRows<Tensor>,
+        (cluster, transform): (usize, &QkNormRope<Vector, Tensor>),
+        cache: CacheLayer,
+        device_batch: &DeviceBatch,
+    ) -> Result<()> {
+        if let Some(units) = self.units.as_ref().filter(|_| device.rounding == Rounding::BatchInvariant) {
+            return units.run(device, scoring, heads, transform, cache, device_batch);
+        }
+        let (HeadRows { qkv, out }, spec) = (heads, scoring.spec);
+        let KvShape { kv_heads, head_dim, block_size, .. } = cache.shape;
+        let (group, pairs) = (spec.heads / kv_heads, qkv.rows() * kv_heads);
+        let (at, plan) = (device_batch.addresses_in(cache.table), device_batch.decode_plan(cache.kind, spec.window));
+        let norm = transform.norm.as_ref();
+        let params = AttentionFewParams {
+            out: out.storage.address(),
+            qkv: qkv.storage.address(),
+            cache: cache.address,
+            query_norm: norm.map_or(0, |norm| norm.query.wide.address()),
+            key_norm: norm.map_or(0, |norm| norm.key.wide.address()),
+            rope: transform.rope.as_ref().map_or(0, |rope| rope.table.wide.address()),
+            positions: at.positions,
+            slots: at.slots,
+            rows: plan.rows,
+            counts: plan.counts,
+            block_tables: at.block_tables,
+            qkv_stride: qkv.storage.stride() as i32,
+            heads: spec.heads as i32,
+            kv_heads: kv_heads as i32,
+            group: group as i32,
+            block_size_log2: block_size.ilog2() as i32,
+            stages: STAGES as i32,
+            eps: norm.map_or(0.0, |norm| norm.eps),
+            scale_log2: spec.scale * std::f32::consts::LOG2_E,
+            sinks: sinks_of(scoring),
+        };
+        let (blocks, shared_bytes) = ([pairs * cluster, 1, 1], shared_bytes(group, head_dim));
+        self.kernel.launch_clusters(device.chaining, blocks, cluster, 32 * WARPS, shared_bytes, &params)
+    }
+}
