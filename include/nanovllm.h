@@ -182,6 +182,9 @@ const char *nvllm_build_info(void);
 // Logit biases per request.
 #define NVLLM_MAX_BIASES 16384
 
+// Tokens per request whose probabilities are its scores.
+#define NVLLM_MAX_SCORE_TOKENS 64
+
 // Sequence breakers of the DRY penalty per request.
 #define NVLLM_MAX_DRY_BREAKERS 64
 
@@ -866,6 +869,18 @@ typedef struct nvllm_request_options {
   uint32_t embedding_dimensions;
   // Must be 0.
   uint32_t reserved_of_dimensions;
+  // Tokens whose probabilities after the prompt are asked for, each once: the request generates nothing. scores of its output has
+  // their probabilities among these tokens alone, which add up to 1, and cumulative_logprob the logarithm of their sum among all tokens. So a model that
+  // answers yes or no ranks texts: see nvllm_score. Default NULL.
+  const uint32_t *score_tokens;
+  // Length of `score_tokens`, at most NVLLM_MAX_SCORE_TOKENS. Default 0.
+  size_t num_score_tokens;
+  // Cuts a longer prompt to its first so many tokens instead of refusing it; tokens that stand around a text stay, and of a pair the longer text is cut first.
+  // UINT32_MAX: to the most that the model takes, with NVLLM_POOLING_AUTO at most to max_seq_length of its folder. For requests that generate nothing. Default 0: no
+  // prompt is cut.
+  uint32_t truncate_prompt_tokens;
+  // Must be 0.
+  uint32_t reserved_of_truncation;
 } nvllm_request_options;
 
 // [any] Sets the defaults, which are greedy decoding: nvllm_request_options_init(&options, sizeof options). Writes at most struct_size
@@ -1274,7 +1289,9 @@ NVLLM_API void nvllm_result_free(nvllm_result *result);
 //
 // seconds is NULL for texts alone, else an array of as many; a NULL in it is a text alone. Texts are NUL-terminated UTF-8. options, num_options, progress and
 // the results of texts that cannot be scored are as in nvllm_generate, where NVLLM_POOLING_NONE counts as NVLLM_POOLING_AUTO.
-// NVLLM_ERR_UNSUPPORTED if the model is no classifier.
+//
+// A model that is no classifier scores the tokens that score_tokens of the options names, one score per token, after texts alone: write the pair into the text, as
+// the model wants it. NVLLM_ERR_UNSUPPORTED if there are none.
 NVLLM_API NVLLM_MUST_USE
 nvllm_status nvllm_score(nvllm_engine *engine,
                          const char *const *texts,

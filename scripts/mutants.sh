@@ -65,6 +65,18 @@ all_mutants() {
         'if slides { SLIDING } else { FULL }' 'if slides { FULL } else { SLIDING }'
     mutant sum_is_read_without_its_norm src/model/layer.rs encoders \
         'stream.become_normed();' ''
+    mutant gguf_word_continues_without_its_mark src/formats/source/gguf/tokenizer/wordpiece.rs gguf_text \
+        '_ => format!("{CONTINUES}{text}").into(),' '_ => text.into(),'
+    mutant gguf_pair_of_roberta_with_one_token src/formats/source/gguf/tokenizer/frame.rs gguf_text \
+        'let between = end.into_iter().chain(second).collect();' 'let _ = second; let between = end.into_iter().collect();'
+    mutant gguf_modernbert_windows_in_the_wrong_layers src/model/gguf/families/encoders.rs encoders_in_gguf \
+        '.map(|layer| !layer.is_multiple_of(interval)).collect()' '.map(|layer| layer.is_multiple_of(interval)).collect()'
+    mutant gte_gate_first src/model/feed_forward/mlp.rs encoders \
+        'let own = vec![width + own.start..width + own.end, own.clone()];' 'let own = vec![own.clone(), width + own.start..width + own.end];'
+    mutant tokens_are_scored_in_the_wrong_order src/engine/schedule/scheduler.rs classifiers \
+        'for &token in tokens {' 'for &token in tokens.iter().rev() {'
+    mutant weighted_mean_from_zero src/compute/batch.rs encoders \
+        'PoolKind::WeightedMean => n as f64 * (n + 1) as f64 / 2.0,' 'PoolKind::WeightedMean => n as f64 * (n - 1) as f64 / 2.0,'
     mutant second_text_of_the_first_type src/compute/table_rows.rs encoders \
         'token_types.get(token).copied().unwrap_or(0)' 'token_types.get(token).copied().map_or(0, |_| 0)'
     mutant ernie_rotates_halves src/model/families/ernie4_5.rs golden \
@@ -361,6 +373,7 @@ cargo_test() {
         case $file in
         ops_agree) program="--package nanovllm-compute --test ops_agree" only= ;;
         prefix_cache | engine_steps | beam_search) program="--package nanovllm-engine --test engine" only=$file:: ;;
+        gguf_text) program="--package nanovllm-text --test text" only=$file:: ;;
         *) program="--package nanovllm --test library" only=$file:: ;;
         esac
         # shellcheck disable=SC2086

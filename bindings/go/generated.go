@@ -363,6 +363,16 @@ type RequestOptions struct {
 	// The first so many numbers of the embedding, from 1 to all that it has, which are normalized again where the model
 	// normalizes its embeddings: for models that were trained for it (Matryoshka). Default 0: all.
 	EmbeddingDimensions int
+
+	// Tokens whose probabilities after the prompt are asked for, each once: the request generates nothing. scores of its
+	// output has their probabilities among these tokens alone, which add up to 1, and cumulative_logprob the logarithm of
+	// their sum among all tokens. So a model that answers yes or no ranks texts: see nvllm_score.
+	ScoreTokens []uint32
+
+	// Cuts a longer prompt to its first so many tokens instead of refusing it; tokens that stand around a text stay, and
+	// of a pair the longer text is cut first. UINT32_MAX: to the most that the model takes, with PoolingAuto at most to
+	// max_seq_length of its folder. For requests that generate nothing. Default 0: no prompt is cut.
+	TruncatePromptTokens int
 }
 
 // assign sets the numbers that are not 0, and leaves every pointer as it is.
@@ -408,6 +418,7 @@ func (o *RequestOptions) assign(native *C.nvllm_request_options) {
 	set(&native.xtc_probability, o.XtcProbability)
 	set(&native.xtc_threshold, o.XtcThreshold)
 	set(&native.embedding_dimensions, o.EmbeddingDimensions)
+	set(&native.truncate_prompt_tokens, o.TruncatePromptTokens)
 }
 
 // checkRanges refuses numbers that the fields of the C API cannot say.
@@ -427,6 +438,7 @@ func (o *RequestOptions) checkRanges() error {
 		inRange("DryAllowedLength", int(o.DryAllowedLength)),
 		inRange("DryPenaltyLastN", int(o.DryPenaltyLastN)),
 		inRange("EmbeddingDimensions", int(o.EmbeddingDimensions)),
+		inRange("TruncatePromptTokens", int(o.TruncatePromptTokens)),
 	)
 }
 
@@ -469,6 +481,7 @@ func (o *RequestOptions) read(native, plain *C.nvllm_request_options) {
 	read(&o.XtcProbability, native.xtc_probability, plain.xtc_probability)
 	read(&o.XtcThreshold, native.xtc_threshold, plain.xtc_threshold)
 	read(&o.EmbeddingDimensions, native.embedding_dimensions, plain.embedding_dimensions)
+	read(&o.TruncatePromptTokens, native.truncate_prompt_tokens, plain.truncate_prompt_tokens)
 }
 
 // Stats are counters since the engine opened, and gauges of now.

@@ -11,6 +11,7 @@ const (
 	MaxStopStringBytes   = C.NVLLM_MAX_STOP_STRING_BYTES  // per stop string
 	MaxStopTokens        = C.NVLLM_MAX_STOP_TOKENS        // of one request
 	MaxBiases            = C.NVLLM_MAX_BIASES             // of one request
+	MaxScoreTokens       = C.NVLLM_MAX_SCORE_TOKENS       // of one request
 	MaxDryBreakers       = C.NVLLM_MAX_DRY_BREAKERS       // sequence breakers of one request
 	MaxDryBreakerBytes   = C.NVLLM_MAX_DRY_BREAKER_BYTES  // per sequence breaker
 	MaxTextBytes         = C.NVLLM_MAX_TEXT_BYTES         // of a prompt, or of a text to tokenize

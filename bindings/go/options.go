@@ -92,6 +92,11 @@ func (o *RequestOptions) native(pinner *runtime.Pinner) (options *C.nvllm_reques
 		options.stop_tokens = (*C.uint32_t)(&o.StopTokens[0])
 		options.num_stop_tokens = C.size_t(len(o.StopTokens))
 	}
+	if len(o.ScoreTokens) > 0 {
+		pinner.Pin(&o.ScoreTokens[0])
+		options.score_tokens = (*C.uint32_t)(&o.ScoreTokens[0])
+		options.num_score_tokens = C.size_t(len(o.ScoreTokens))
+	}
 	if len(o.LogitBias) > 0 {
 		tokens := make([]C.uint32_t, 0, len(o.LogitBias))
 		values := make([]C.float, 0, len(o.LogitBias))

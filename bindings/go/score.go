@@ -10,7 +10,8 @@ import (
 )
 
 // Score gives a text, or a pair of texts with Second, the scores of a classifier or a reranker: see [Output.Scores], and [Engine.Label] for
-// what they are of. Otherwise it is [Engine.GeneratePrompts], where options that pool nothing mean [PoolingAuto].
+// what they are of. Otherwise it is [Engine.GeneratePrompts], where options that pool nothing mean [PoolingAuto], unless they have ScoreTokens: then a model
+// that generates gives one score per token, after texts alone.
 func (e *Engine) Score(ctx context.Context, texts []Prompt) ([]Output, error) {
 	asked := make([]Prompt, len(texts))
 	for i, text := range texts {
@@ -18,7 +19,7 @@ func (e *Engine) Score(ctx context.Context, texts []Prompt) ([]Output, error) {
 		if text.Options != nil {
 			options = *text.Options
 		}
-		if options.Pooling == PoolingNone {
+		if options.Pooling == PoolingNone && len(options.ScoreTokens) == 0 {
 			options.Pooling = PoolingAuto
 		}
 		text.Options = &options

@@ -377,7 +377,10 @@ impl fmt::Display for Error {
                 )
             }
             Error::TextTooLong { tokens, limit, option } => {
-                write!(f, "the text has {tokens} tokens, but {option} is {limit}, and the model computes a text whole")
+                write!(
+                    f,
+                    "the text has {tokens} tokens, but {option} is {limit}, and the model computes a text whole: set truncate_prompt_tokens to cut it"
+                )
             }
             Error::PromptFarTooLong { tokens, limit } => {
                 write!(

@@ -17,6 +17,8 @@ pub const STOP_STRING_BYTES: usize = 4096;
 pub const STOP_TOKENS: usize = 1024;
 /// Logit biases per request.
 pub const BIASES: usize = 16384;
+/// Tokens per request whose probabilities are its scores.
+pub const SCORE_TOKENS: usize = 64;
 /// Sequence breakers of the DRY penalty per request.
 pub const DRY_BREAKERS: usize = 64;
 /// Bytes per sequence breaker.
@@ -217,8 +219,8 @@ pub const ADDED_TOKENS: usize = 1 << 14;
 pub const TOKEN_BYTES: usize = 4096;
 /// Bytes of the spelling of a token of a unigram model, whose trie is as deep as its tokens are long.
 pub const UNIGRAM_TOKEN_BYTES: usize = 128;
-/// Bytes of all spellings of a unigram model. Each byte takes up to 350 bytes in its trie.
-pub const UNIGRAM_BYTES: usize = 2 << 20;
+/// Bytes of all spellings of a unigram model. Each byte takes up to 350 bytes in its trie. The vocabulary of XLM-RoBERTa has about 2.6 million.
+pub const UNIGRAM_BYTES: usize = 3 << 20;
 /// Steps of a normalizer, a pre-tokenizer, a post-processor and a decoder together.
 pub const TOKENIZER_STEPS: usize = 64;
 /// Tokens that the post-processor adds to a text.

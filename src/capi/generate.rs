@@ -15,6 +15,7 @@ use base::error::Error;
 use base::limits;
 use engine::sampling_params::SamplingParams;
 use engine::{EngineHandle, Progress, Prompt, PromptResults, Sink};
+use runner::ModelInfo;
 use std::collections::BTreeMap;
 use std::ffi::{c_char, c_void};
 use std::mem::MaybeUninit;
@@ -95,7 +96,7 @@ pub unsafe extern "C" fn nvllm_generate(
         };
         // SAFETY: the header asks for options of struct_size bytes.
         let outputs =
-            unsafe { generate(&engine, prompts, options, |_| {}, Reporter::new(progress, progress_user_data))? };
+            unsafe { generate(&engine, prompts, options, |_, _| Ok(()), Reporter::new(progress, progress_user_data))? };
         // SAFETY: not NULL by the check above; the header asks for a place to write.
         unsafe { result.write(Box::into_raw(Box::new(nvllm_result { outputs }))) };
         Ok(NVLLM_OK)
@@ -132,7 +133,7 @@ pub unsafe extern "C" fn nvllm_generate_tokens(
         };
         // SAFETY: the header asks for options of struct_size bytes.
         let outputs =
-            unsafe { generate(&engine, prompts, options, |_| {}, Reporter::new(progress, progress_user_data))? };
+            unsafe { generate(&engine, prompts, options, |_, _| Ok(()), Reporter::new(progress, progress_user_data))? };
         // SAFETY: not NULL by the check above; the header asks for a place to write.
         unsafe { result.write(Box::into_raw(Box::new(nvllm_result { outputs }))) };
         Ok(NVLLM_OK)
@@ -208,7 +209,8 @@ pub unsafe extern "C" fn nvllm_generate_prompts(
         });
         let reporter = Reporter::new(progress, progress_user_data);
         // SAFETY: the header asks for options of struct_size bytes.
-        let outputs = unsafe { generate(&engine, prompts.collect(), Options::Each(&options), |_| {}, reporter)? };
+        let outputs =
+            unsafe { generate(&engine, prompts.collect(), Options::Each(&options), |_, _| Ok(()), reporter)? };
         // SAFETY: not NULL by the check above; the header asks for a place to write.
         unsafe { result.write(Box::into_raw(Box::new(nvllm_result { outputs }))) };
         Ok(NVLLM_OK)
@@ -389,6 +391,9 @@ impl Options<'_> {
     }
 }
 
+/// Changes options before they are checked for the model.
+pub(super) type Prepare = fn(&mut SamplingParams, &ModelInfo) -> Result<(), Error>;
+
 pub(super) fn no_null<T>(what: &'static str, pointers: &[*const T]) -> Result<(), Refusal> {
     if pointers.iter().any(|pointer| pointer.is_null()) { Err(Refusal::Null(what)) } else { Ok(()) }
 }
@@ -403,7 +408,7 @@ pub(super) unsafe fn generate(
     engine: &Handle,
     prompts: Vec<Result<Prompt, Refusal>>,
     options: Options,
-    prepare: fn(&mut SamplingParams),
+    prepare: Prepare,
     reporter: Reporter,
 ) -> Result<Vec<Shown>, Refusal> {
     let handle = engine.handle();
@@ -413,7 +418,7 @@ pub(super) unsafe fn generate(
         Options::Shared(options) => {
             // SAFETY: promised by the caller.
             let mut params = unsafe { sampling_params(handle, options)? };
-            prepare(&mut params);
+            prepare(&mut params, handle.model_info())?;
             let options = Arc::new(handle.check(params)?);
             handle.check_structure(&options)?;
             (Some(options), &[][..])
@@ -443,7 +448,7 @@ pub(super) unsafe fn generate(
             None => unsafe { sampling_params(handle, own[index]) },
         };
         let checked = params.and_then(|mut params| {
-            prepare(&mut params);
+            prepare(&mut params, handle.model_info())?;
             Ok(Arc::new(handle.check(params)?))
         });
         checked.map(|options| (prompt, options)).map_err(|refusal| refused.insert(index, refusal)).ok()

@@ -19,6 +19,8 @@ pub const NVLLM_MAX_STOP_STRING_BYTES: usize = 4096;
 pub const NVLLM_MAX_STOP_TOKENS: usize = 1024;
 /// Logit biases per request.
 pub const NVLLM_MAX_BIASES: usize = 16384;
+/// Tokens per request whose probabilities are its scores.
+pub const NVLLM_MAX_SCORE_TOKENS: usize = 64;
 /// Sequence breakers of the DRY penalty per request.
 pub const NVLLM_MAX_DRY_BREAKERS: usize = 64;
 /// Bytes per sequence breaker.
@@ -42,6 +44,7 @@ const _: () = {
     assert!(NVLLM_MAX_STOP_STRING_BYTES == limits::STOP_STRING_BYTES);
     assert!(NVLLM_MAX_STOP_TOKENS == limits::STOP_TOKENS);
     assert!(NVLLM_MAX_BIASES == limits::BIASES);
+    assert!(NVLLM_MAX_SCORE_TOKENS == limits::SCORE_TOKENS);
     assert!(NVLLM_MAX_DRY_BREAKERS == limits::DRY_BREAKERS);
     assert!(NVLLM_MAX_DRY_BREAKER_BYTES == limits::DRY_BREAKER_BYTES);
     assert!(NVLLM_MAX_TEXT_BYTES == limits::TEXT_BYTES);

@@ -49,6 +49,8 @@ impl nvllm_request_options {
             completions,
             pooling,
             embedding_dimensions,
+            score_tokens: _,
+            truncation,
             beams,
             cache_salt,
             pinning,
@@ -135,6 +137,10 @@ impl nvllm_request_options {
             reserved_last: 0,
             embedding_dimensions: embedding_dimensions.unwrap_or(0),
             reserved_of_dimensions: 0,
+            score_tokens: std::ptr::null(),
+            num_score_tokens: 0,
+            truncate_prompt_tokens: truncation.unwrap_or(0),
+            reserved_of_truncation: 0,
         }
     }
 
@@ -148,6 +154,8 @@ impl nvllm_request_options {
         limits::at_most("num_stop", self.num_stop, limits::STOP_STRINGS, "NVLLM_MAX_STOP_STRINGS")?;
         limits::at_most("num_stop_tokens", self.num_stop_tokens, limits::STOP_TOKENS, "NVLLM_MAX_STOP_TOKENS")?;
         limits::at_most("num_bias", self.num_bias, limits::BIASES, "NVLLM_MAX_BIASES")?;
+        let (field, len) = ("num_score_tokens", self.num_score_tokens);
+        limits::at_most(field, len, limits::SCORE_TOKENS, "NVLLM_MAX_SCORE_TOKENS")?;
         // SAFETY: promised by the caller.
         let (stop_strings, stop_tokens, logit_bias) = unsafe {
             let stops = memory::slice("stop", self.stop, self.num_stop)?;
@@ -164,6 +172,8 @@ impl nvllm_request_options {
             (strings?, memory::slice("stop_tokens", self.stop_tokens, self.num_stop_tokens)?, logit_bias)
         };
         // SAFETY: promised by the caller.
+        let score_tokens = unsafe { memory::slice("score_tokens", self.score_tokens, self.num_score_tokens)? };
+        // SAFETY: promised by the caller.
         let (structure, tools) = unsafe { (self.structure()?, self.tools()?) };
         // SAFETY: promised by the caller.
         let dry_sequence_breakers = unsafe { self.dry_sequence_breakers()? };
@@ -172,6 +182,7 @@ impl nvllm_request_options {
             ("reserved_too", self.reserved_too),
             ("reserved_last", self.reserved_last),
             ("reserved_of_dimensions", self.reserved_of_dimensions),
+            ("reserved_of_truncation", self.reserved_of_truncation),
         ];
         for (field, value) in reserved {
             if value != 0 {
@@ -207,6 +218,8 @@ impl nvllm_request_options {
             max_wait: Some(Duration::from_micros(self.max_wait_us)).filter(|time| !time.is_zero()),
             pooling: pooling(self.pooling)?,
             embedding_dimensions: (self.embedding_dimensions > 0).then_some(self.embedding_dimensions),
+            score_tokens: score_tokens.to_vec(),
+            truncation: (self.truncate_prompt_tokens > 0).then_some(self.truncate_prompt_tokens),
             cache_salt: self.cache_salt,
             pinning: match switch("pin_prompt", self.pin_prompt)? {
                 true => Pinning::Pinned,
@@ -421,6 +434,8 @@ mod tests {
             completions: 9,
             pooling: Pooling::Mean,
             embedding_dimensions: Some(14),
+            score_tokens: Vec::new(),
+            truncation: Some(15),
             beams: Some(beams),
             cache_salt: 10,
             pinning: Pinning::Pinned,

@@ -200,6 +200,18 @@ pub struct nvllm_request_options {
     pub embedding_dimensions: u32,
     /// Must be 0.
     pub reserved_of_dimensions: u32,
+    /// Tokens whose probabilities after the prompt are asked for, each once: the request generates nothing. scores of its output has
+    /// their probabilities among these tokens alone, which add up to 1, and cumulative_logprob the logarithm of their sum among all tokens. So a model that
+    /// answers yes or no ranks texts: see nvllm_score. Default NULL.
+    pub score_tokens: *const u32,
+    /// Length of `score_tokens`, at most NVLLM_MAX_SCORE_TOKENS. Default 0.
+    pub num_score_tokens: usize,
+    /// Cuts a longer prompt to its first so many tokens instead of refusing it; tokens that stand around a text stay, and of a pair the longer text is cut first.
+    /// UINT32_MAX: to the most that the model takes, with NVLLM_POOLING_AUTO at most to max_seq_length of its folder. For requests that generate nothing. Default 0: no
+    /// prompt is cut.
+    pub truncate_prompt_tokens: u32,
+    /// Must be 0.
+    pub reserved_of_truncation: u32,
 }
 
 /// Which tools a completion calls.

@@ -14,6 +14,7 @@ use super::text::terminated;
 use base::error::Error;
 use engine::Prompt;
 use engine::sampling_params::{Pooling, SamplingParams};
+use runner::ModelInfo;
 use std::ffi::{c_char, c_void};
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
@@ -23,7 +24,9 @@ use std::ptr::NonNull;
 ///
 /// seconds is NULL for texts alone, else an array of as many; a NULL in it is a text alone. Texts are NUL-terminated UTF-8. options, num_options, progress and
 /// the results of texts that cannot be scored are as in nvllm_generate, where NVLLM_POOLING_NONE counts as NVLLM_POOLING_AUTO.
-/// NVLLM_ERR_UNSUPPORTED if the model is no classifier.
+///
+/// A model that is no classifier scores the tokens that score_tokens of the options names, one score per token, after texts alone: write the pair into the text, as
+/// the model wants it. NVLLM_ERR_UNSUPPORTED if there are none.
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn nvllm_score(
@@ -43,10 +46,6 @@ pub unsafe extern "C" fn nvllm_score(
         let result = NonNull::new(result).ok_or(Refusal::Null("result"))?;
         // SAFETY: the header asks for NULL or a live engine.
         let engine = unsafe { visit(engine)? };
-        if engine.handle().model_info().pooled.scores.is_none() {
-            let what = "the model is no classifier: it gives no scores".to_owned();
-            return Err(Error::Unsupported { what }.into());
-        }
         // SAFETY: the header asks for arrays of these lengths whose strings have a NUL.
         let (prompts, options) = unsafe {
             let texts = memory::slice("texts", texts, num_texts)?;
@@ -75,10 +74,19 @@ pub unsafe extern "C" fn nvllm_score(
 }
 
 /// What options of generation mean where scores are asked for.
-fn as_scores(params: &mut SamplingParams) {
+fn as_scores(params: &mut SamplingParams, info: &ModelInfo) -> Result<(), Error> {
+    if !params.score_tokens.is_empty() {
+        return Ok(());
+    }
+    if info.pooled.scores.is_none() {
+        let what =
+            "the model is no classifier: it gives scores of tokens alone, which score_tokens of the options names";
+        return Err(Error::Unsupported { what: what.to_owned() });
+    }
     if params.pooling == Pooling::None {
         params.pooling = Pooling::Auto;
     }
+    Ok(())
 }
 
 /// [any] Queues a pair of texts, NUL-terminated UTF-8, for a classifier or a reranker. Otherwise as nvllm_add_request; set pooling of the options to

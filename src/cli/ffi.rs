@@ -166,6 +166,10 @@ pub struct nvllm_request_options {
     pub reserved_last: u32,
     pub embedding_dimensions: u32,
     pub reserved_of_dimensions: u32,
+    pub score_tokens: *const u32,
+    pub num_score_tokens: usize,
+    pub truncate_prompt_tokens: u32,
+    pub reserved_of_truncation: u32,
 }
 
 #[repr(C)]
@@ -500,7 +504,11 @@ mod tests {
             xtc_threshold,
             reserved_last,
             embedding_dimensions,
-            reserved_of_dimensions
+            reserved_of_dimensions,
+            score_tokens,
+            num_score_tokens,
+            truncate_prompt_tokens,
+            reserved_of_truncation
         });
         same_layout!(capi::stepping::nvllm_step_result {
             struct_size,

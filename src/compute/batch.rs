@@ -65,9 +65,9 @@ pub struct Batch {
     /// New tokens whose final hidden states the host wants to read, ascending as above; at most [`BatchLimits::pooled_rows`].
     /// `[pooled_rows]`
     pub pooled_tokens: Vec<u32>,
-    /// Of rows that bring all of their tokens: the new tokens whose mean final state the host wants to read, the first and one past the last. A batch has these or
+    /// Of rows that bring all of their tokens: the new tokens whose final states become one that the host wants to read. A batch has these or
     /// `sampled_tokens` and `pooled_tokens`. `[pooled_rows]`
-    pub pooled_ranges: Vec<[u32; 2]>,
+    pub pooled_ranges: Vec<PooledRange>,
     /// Blocks to copy before anything else, over all layers. No block is a source and a target at once.
     pub copies: Vec<BlockCopy>,
     /// The slot whose recurrent state each row continues, or [`NO_STATE`] for a row that begins at position 0. No row writes the slot that another one
@@ -178,6 +178,47 @@ impl<'a> Sampled<'a> {
             logprob: self.logprobs[index],
             top_tokens: &self.top_tokens[top.clone()],
             top_logprobs: &self.top_logprobs[top],
+        }
+    }
+}
+
+/// New tokens whose final states become one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, NoUninit)]
+#[repr(C)]
+pub struct PooledRange {
+    /// The first of them.
+    pub first: u32,
+    /// One past the last, above `first`.
+    pub end: u32,
+    /// What becomes of their states.
+    pub kind: PoolKind,
+}
+
+/// What becomes of `n` states `x[0], x[1], ...`, number by number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, NoUninit)]
+#[repr(u32)]
+pub enum PoolKind {
+    /// `sum of x[i] / n`
+    Mean = 0,
+    /// `sum of x[i] / sqrt(n)`
+    MeanSqrtLen = 1,
+    /// `sum of (i + 1) x[i] / sum of (i + 1)`
+    WeightedMean = 2,
+    /// The greatest.
+    Max = 3,
+}
+
+impl PoolKind {
+    /// All kinds, in the order of their numbers.
+    pub const ALL: [PoolKind; 4] = [PoolKind::Mean, PoolKind::MeanSqrtLen, PoolKind::WeightedMean, PoolKind::Max];
+
+    /// What a sum over `n` states is divided by.
+    pub fn divisor(self, n: usize) -> f64 {
+        match self {
+            PoolKind::Mean => n as f64,
+            PoolKind::MeanSqrtLen => (n as f64).sqrt(),
+            PoolKind::WeightedMean => n as f64 * (n + 1) as f64 / 2.0,
+            PoolKind::Max => 1.0,
         }
     }
 }

@@ -249,14 +249,14 @@ impl<B: Backend> Decoder<B> {
     fn gather(&mut self, backend: &mut B, device_batch: &mut B::DeviceBatch) {
         let Activations { stream, gathered, .. } = &mut self.activations;
         let states = if self.final_norm.is_some() { stream.normed() } else { stream.rows() };
-        if self.is_encoder {
-            ops::pool_states(backend, gathered, states, device_batch);
-            self.pooled_layers.set_rows(gathered.rows());
-            let made = self.pooled_layers.forward(backend, gathered);
-            return ops::keep_hidden_states(backend, device_batch, made);
+        match self.is_encoder {
+            true => ops::pool_states(backend, gathered, states, device_batch),
+            false => ops::gather(backend, gathered, states, device_batch),
         }
-        ops::gather(backend, gathered, states, device_batch);
-        ops::keep_hidden_states(backend, device_batch, gathered);
+        // A model with such layers has no head, and nothing else is gathered.
+        self.pooled_layers.set_rows(gathered.rows());
+        let made = self.pooled_layers.forward(backend, gathered);
+        ops::keep_hidden_states(backend, device_batch, made);
         gathered.set_rows(B::batch(device_batch).samples());
     }
 

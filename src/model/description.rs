@@ -53,7 +53,11 @@ impl Description {
                     Ok(described)
                 })
             }
-            (Source::Gguf(_), config) => config.and_then(|config| Description::of(&config)),
+            (Source::Gguf(file), Ok(config)) => Description::of(&config).and_then(|mut described| {
+                described.pooled = gguf::pooled(file, &mut described.spec)?;
+                Ok(described)
+            }),
+            (Source::Gguf(_), Err(error)) => Err(error),
             (Source::Folder(_), Err(error)) => Err(error),
         };
         match source {

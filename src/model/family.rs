@@ -38,6 +38,8 @@ const ROOTS: &[Root] = &[
     Root { body: "bert.", head: "" },
     Root { body: "roberta.", head: "" },
     Root { body: "nomic_bert.", head: "" },
+    Root { body: "new.", head: "" },
+    Root { body: "gte.", head: "" },
 ];
 
 /// Beginnings of the names of tensors that a model does not need: the layers that predict further tokens, the poolers and heads of encoders, and positions as
@@ -49,11 +51,16 @@ const IGNORED: &[&str] = &[
     "bert.pooler.",
     "roberta.pooler.",
     "nomic_bert.pooler.",
+    "new.pooler.",
+    "gte.pooler.",
     "cls.",
     "embeddings.position_ids",
     "bert.embeddings.position_ids",
     "roberta.embeddings.position_ids",
 ];
+
+/// How the names of classifiers end.
+pub const CLASSIFIER: &str = "ForSequenceClassification";
 
 /// What a class name stands for.
 #[derive(Clone, Copy)]
@@ -70,11 +77,12 @@ pub enum Class {
 ///
 /// [`Error::Architecture`] with the known classes when none is known.
 pub fn find(architectures: &[String]) -> Result<Class> {
-    // `Qwen3Model` is what `Qwen3ForCausalLM` has below its head.
-    let with_head = |name: &str| Some(format!("{}ForCausalLM", name.strip_suffix("Model")?));
-    let known = |family: &&Family, name: &str| family.classes.contains(&name);
+    // `Qwen3Model` is what `Qwen3ForCausalLM` has below its head, and `Qwen3ForSequenceClassification` has another head above it.
     let is_of = |family: &&Family, name: &String| {
-        known(family, name) || with_head(name).is_some_and(|class| known(family, &class))
+        let known = |name: &str| family.classes.contains(&name);
+        let model = name.strip_suffix("Model").or(name.strip_suffix(CLASSIFIER));
+        let others = |model: &str| ["ForCausalLM", "Model"].iter().any(|ending| known(&format!("{model}{ending}")));
+        known(name) || model.is_some_and(others)
     };
     let decoders = FAMILIES.iter().copied().find(|family| architectures.iter().any(|name| is_of(family, name)));
     let wrappers = WRAPPERS.iter().find(|wrapper| architectures.iter().any(|name| name == wrapper.class));

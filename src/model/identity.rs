@@ -410,22 +410,27 @@ fn of_curve(curve: Curve) -> &'static str {
 }
 
 fn mlp(mlp: &Mlp) -> String {
-    let Mlp { width, form, bias: of_mlp } = mlp;
+    let Mlp { width, form, bias: of_mlp, down_bias } = mlp;
+    // Where both are alike, the text is the one that it was before there were two.
+    let of_down = (down_bias != of_mlp).then(|| ("down_bias", bias(*down_bias)));
     let (activation, gate_scale) = match form {
         MlpForm::Gated { activation: of_gate, gate_scale } => (activation(*of_gate), *gate_scale),
         MlpForm::Ungated(curve) => {
             let name = format!("{}Mlp", of_curve(*curve));
-            return record(&name, &[("width", value(width)), ("bias", bias(*of_mlp))]);
+            let fields = [("width", value(width)), ("bias", bias(*of_mlp))];
+            return record(&name, &fields.into_iter().chain(of_down).collect::<Vec<_>>());
         }
         MlpForm::GatedBy(curve) => {
             let name = format!("{}GatedMlp", of_curve(*curve));
-            return record(&name, &[("width", value(width)), ("bias", bias(*of_mlp))]);
+            let fields = [("width", value(width)), ("bias", bias(*of_mlp))];
+            return record(&name, &fields.into_iter().chain(of_down).collect::<Vec<_>>());
         }
     };
     let mut fields = vec![("width", value(width)), ("activation", activation.to_owned()), ("bias", bias(*of_mlp))];
     if gate_scale != 1.0 {
         fields.push(("gate_scale", value(gate_scale)));
     }
+    fields.extend(of_down);
     record("GatedMlp", &fields)
 }
 

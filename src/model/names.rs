@@ -383,6 +383,8 @@ pub enum GateUpNames {
     },
     /// One tensor, with the rows of the gate first.
     Fused(&'static str),
+    /// One tensor, with the rows of the gate last.
+    UpFirst(&'static str),
     /// One tensor, with a row of the gate and one beside it by turns.
     Alternating(&'static str),
 }

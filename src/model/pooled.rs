@@ -3,8 +3,9 @@
 //! A folder of sentence-transformers says the first in modules.json and the folders that it names; a classifier's config says the last.
 //! Invariant: what a module does that is not computed is refused by name.
 
+use crate::family::CLASSIFIER;
 use crate::fields::Fields;
-use crate::spec::{Bias, Curve, DecoderSpec, Norm, NormKind, NormWeight, PooledLayer, PooledTensors};
+use crate::spec::{Bias, Curve, DecoderSpec, HeadWeights, Norm, NormKind, NormWeight, PooledLayer, PooledTensors};
 use crate::standard::curve;
 use base::error::{Error, Result};
 use formats::source::{Source, SourceFile};
@@ -19,6 +20,12 @@ pub enum Pool {
     Last,
     /// The mean of all.
     Mean,
+    /// The sum of all, divided by the root of how many there are.
+    MeanSqrtLen,
+    /// The mean of all, the first once, the second twice, and so on.
+    WeightedMean,
+    /// The greatest of all, number by number.
+    Max,
 }
 
 /// What becomes of the states of a text, apart from the layers in [`DecoderSpec::pooled_layers`].
@@ -30,6 +37,8 @@ pub struct Pooled {
     pub normalized: bool,
     /// What a classifier gives instead of embeddings.
     pub scores: Option<Scores>,
+    /// Tokens of a text at most, by the folder: less than the positions of the model, or as many.
+    pub max_seq_length: Option<usize>,
     /// What stands before texts of a kind, by name.
     pub prompts: Vec<(String, String)>,
     /// The name of the one that stands before texts of no kind.
@@ -59,7 +68,7 @@ pub enum ScoreCurve {
 /// Modules of a folder at most.
 const MODULES_MAX: usize = 16;
 /// Labels of a classifier at most.
-const LABELS_MAX: usize = 4096;
+pub const LABELS_MAX: usize = 4096;
 /// Prompts of a folder at most.
 const PROMPTS_MAX: usize = 256;
 
@@ -72,10 +81,15 @@ impl Pooled {
     /// are not computed.
     pub fn read(source: &Source, fields: Fields, class: &str, spec: &mut DecoderSpec) -> Result<Pooled> {
         let mut pooled = Pooled::default();
-        if class.ends_with("ForSequenceClassification") && spec.is_encoder() {
-            pooled.scores = Some(Scores::read(fields)?);
-            let labels = pooled.scores.as_ref().map_or(0, |scores| scores.labels.len());
-            (pooled.pool, spec.pooled_layers) = classifier(fields, spec.hidden, labels)?;
+        if class.ends_with(CLASSIFIER) {
+            let scores = Scores::read(fields)?;
+            let labels = scores.labels.len();
+            (pooled.pool, spec.pooled_layers) = match spec.is_encoder() {
+                true => classifier(fields, spec.hidden, labels)?,
+                false => (Some(Pool::Last), vec![of_decoder(spec.hidden, labels)]),
+            };
+            spec.head.weights = HeadWeights::Missing;
+            pooled.scores = Some(scores);
         }
         let Some(file) = source.module_file("", "modules.json")? else { return Ok(pooled) };
         let modules: Value = parsed(&file)?;
@@ -89,7 +103,7 @@ impl Pooled {
                 return Err(refuse(format!("names the folder {folder:.60}, which is none of the model's")));
             }
             match kind.rsplit('.').next().unwrap_or_default() {
-                "Transformer" => {}
+                "Transformer" => pooled.max_seq_length = max_seq_length(source, folder)?,
                 // A cross-encoder gives scores.
                 _ if pooled.scores.is_some() => {}
                 "Pooling" => pooled.pool = Some(pooling(source, folder)?),
@@ -150,17 +164,24 @@ fn module_config(source: &Source, folder: &str) -> Result<(SourceFile, Value)> {
     Ok((file, value))
 }
 
+/// The length that texts are cut to by sentence-transformers.
+fn max_seq_length(source: &Source, folder: &str) -> Result<Option<usize>> {
+    let Some(file) = source.module_file(folder, "sentence_bert_config.json")? else { return Ok(None) };
+    let value = parsed(&file)?;
+    Fields::new(&file.path, &value)?.count_or_none("max_seq_length")
+}
+
 /// Which states a module pools.
 fn pooling(source: &Source, folder: &str) -> Result<Pool> {
     let (file, value) = module_config(source, folder)?;
     let fields = Fields::new(&file.path, &value)?;
     let modes = [
-        ("pooling_mode_cls_token", "cls", Some(Pool::First)),
-        ("pooling_mode_mean_tokens", "mean", Some(Pool::Mean)),
-        ("pooling_mode_lasttoken", "lasttoken", Some(Pool::Last)),
-        ("pooling_mode_max_tokens", "max", None),
-        ("pooling_mode_mean_sqrt_len_tokens", "mean_sqrt_len_tokens", None),
-        ("pooling_mode_weightedmean_tokens", "weightedmean", None),
+        ("pooling_mode_cls_token", "cls", Pool::First),
+        ("pooling_mode_mean_tokens", "mean", Pool::Mean),
+        ("pooling_mode_lasttoken", "lasttoken", Pool::Last),
+        ("pooling_mode_max_tokens", "max", Pool::Max),
+        ("pooling_mode_mean_sqrt_len_tokens", "mean_sqrt_len_tokens", Pool::MeanSqrtLen),
+        ("pooling_mode_weightedmean_tokens", "weightedmean", Pool::WeightedMean),
     ];
     let named = fields.text("pooling_mode")?;
     let mut found = Vec::new();
@@ -170,14 +191,14 @@ fn pooling(source: &Source, folder: &str) -> Result<Pool> {
         }
     }
     match found[..] {
-        [(_, Some(pool))] => Ok(pool),
+        [(_, pool)] => Ok(pool),
         _ => Err(Error::UnsupportedModel {
             setting: "the pooling of the model's folder",
             value: match named {
                 Some(name) => format!("{name:.60}"),
                 None => found.iter().map(|(field, _)| *field).collect::<Vec<_>>().join(" and "),
             },
-            supported: "one of cls, mean and lasttoken",
+            supported: "one of cls, mean, lasttoken, max, mean_sqrt_len_tokens and weightedmean",
         }),
     }
 }
@@ -267,6 +288,12 @@ impl ScoreCurve {
             }
         }
     }
+}
+
+/// The layer of a classifier that is a decoder. It reads the state of the last token.
+fn of_decoder(hidden: usize, labels: usize) -> PooledLayer {
+    let tensors = PooledTensors::Named("score");
+    PooledLayer { tensors, inputs: hidden, outputs: labels, bias: Bias::None, curve: None, norm: None }
 }
 
 /// How a classifier of a family pools, and its layers.

@@ -43,7 +43,10 @@ impl<B: Backend> PooledLayers<B> {
 
     /// What they make of `x`, `[texts, hidden]`.
     pub fn forward<'a>(&'a mut self, backend: &mut B, x: &'a Tensor<B::Storage>) -> &'a Tensor<B::Storage> {
-        self.0.iter_mut().fold(x, |x, layer| layer.forward(backend, x))
+        match x.rows() {
+            0 => x,
+            _ => self.0.iter_mut().fold(x, |x, layer| layer.forward(backend, x)),
+        }
     }
 }
 

@@ -68,11 +68,12 @@ impl Sharding {
     /// [`Error::Option`] where there are more ranks than query heads.
     pub fn new(spec: &DecoderSpec, rank: usize, ranks: usize, sums: Sums) -> Result<Sharding> {
         assert!(rank < ranks);
-        if ranks > 1 && spec.is_encoder() {
+        // The kernels that add the shares of ranks know no norm with biases.
+        if ranks > 1 && spec.is_encoder() && sums == Sums::Reduced {
             return Err(Error::Option {
                 field: "tensor_parallel_size",
                 value: format!("{ranks}, and the model is an encoder"),
-                wanted: "1 for an encoder",
+                wanted: "1 for an encoder, unless batch_invariant is 1",
             });
         }
         let groups = spec.mixers().filter_map(Mixer::scan_groups).min();

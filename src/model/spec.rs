@@ -44,7 +44,7 @@ pub struct DecoderSpec {
     pub final_norm: Option<Norm>,
     /// From the normalized stream to the logits.
     pub head: Head,
-    /// What is computed of the pooled state of a text, in order. Only an encoder has any.
+    /// What is computed of the pooled state of a text, in order. A model with any has no head.
     pub pooled_layers: Vec<PooledLayer>,
     /// The rotary position embeddings that layers refer to by index.
     pub ropes: Vec<Rope>,

@@ -147,7 +147,7 @@ impl Standard {
 
     /// The MLP.
     pub fn mlp(&self, bias: Bias) -> Mlp {
-        Mlp { width: self.intermediate, form: MlpForm::gated(Activation::Silu), bias }
+        Mlp { width: self.intermediate, form: MlpForm::gated(Activation::Silu), bias, down_bias: bias }
     }
 
     /// The sliding window of each layer. Which layers have one is what `layer_types` says, or else `slides` of their index.

@@ -315,7 +315,13 @@ impl Weights {
     /// The name of a tensor that a file has as `name` itself, as folders have numbers and llama.cpp some norms, or else as `name.weight`.
     fn plain_or_weight(&self, name: &str) -> String {
         let plain = self.module(name);
-        if self.tensors.get(&plain).is_some() { plain } else { self.full_name(name, "weight") }
+        if self.tensors.get(&plain).is_some() { plain } else { self.of_norm(name, "weight", "gamma") }
+    }
+
+    /// The name of a tensor of a norm, which folders of the first BERT models have as `old`.
+    fn of_norm(&self, name: &str, new: &str, old: &str) -> String {
+        let older = self.full_name(name, old);
+        if self.tensors.get(&older).is_some() { older } else { self.full_name(name, new) }
     }
 
     /// The one number of the tensor `name`, which folders call so and GGUF files `name.weight`.
@@ -338,7 +344,7 @@ impl Weights {
 
     /// Parts of the bias of the linear layer `name`, `[len]`, in the type it is stored in.
     pub fn bias(&mut self, name: &str, len: usize, parts: &[Range<usize>]) -> Result<Vec<HostVector>> {
-        self.small(self.full_name(name, "bias"), len, parts)
+        self.small(self.of_norm(name, "bias", "beta"), len, parts)
     }
 
     /// Parts of the parameter `name`, whose tensor has this very name, `[len]`.

@@ -18,7 +18,7 @@ use model::spec::HeadWeights;
 use model::weights::{Reading, Weights};
 
 /// What processes say to each other, raised whenever a frame or a batch changes its form: builds of one version may differ.
-const PROTOCOL: u32 = 6;
+const PROTOCOL: u32 = 7;
 
 /// A model that is about to be loaded.
 #[derive(Clone)]

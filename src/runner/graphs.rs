@@ -10,7 +10,7 @@
 
 use base::error::{Result, room};
 use base::log::{Level, log};
-use compute::batch::{Batch, BatchLimits, NO_STATE, Sampling};
+use compute::batch::{Batch, BatchLimits, NO_STATE, PoolKind, PooledRange, Sampling};
 use compute::{Backend, Recording};
 use model::decoder::{Decoder, SequenceMemory};
 
@@ -230,7 +230,10 @@ pub fn largest_batch(limits: &BatchLimits) -> Result<Batch> {
         batch.block_tables.resize(batch.rows() * batch.table_width, 0);
         let end = batch.tokens() as u32;
         match limits.whole_rows {
-            true => batch.pooled_ranges.push([end - tokens as u32, end]),
+            true => {
+                let range = PooledRange { first: end - tokens as u32, end, kind: PoolKind::Mean };
+                batch.pooled_ranges.push(range);
+            }
             false => {
                 batch.sampled_tokens.push(end - 1);
                 batch.sampling.push(Sampling::GREEDY);

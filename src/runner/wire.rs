@@ -1,12 +1,12 @@
 //! How does a [`Batch`] travel to another process?
 //!
-//! As flat arrays of little-endian numbers: eleven lengths, then the arrays in the order of the fields. The bytes come from a socket, so
+//! As flat arrays of little-endian numbers: thirteen lengths, then the arrays in the order of the fields. The bytes come from a socket, so
 //! they are input like any other. Invariant: a batch that [`BatchDecoder::decode`] accepts fits into [`BatchBounds`] in every number,
 //! so that it can be computed without a further check, and nothing is allocated for bytes that claim more than these bounds.
 
 use compute::batch::{
-    Batch, BatchLimits, BlockCopy, FROM_PREVIOUS, LogitBias, MAX_LOGPROBS, NO_MASK, NO_STATE, NO_TOKEN, Sampling,
-    StateCopy, StateSlot, WindowTable,
+    Batch, BatchLimits, BlockCopy, FROM_PREVIOUS, LogitBias, MAX_LOGPROBS, NO_MASK, NO_STATE, NO_TOKEN, PoolKind,
+    PooledRange, Sampling, StateCopy, StateSlot, WindowTable,
 };
 
 /// What the numbers of a batch may be.
@@ -25,7 +25,7 @@ pub struct BatchBounds {
 }
 
 /// Lengths at the front of a batch, each of four bytes.
-const LENGTHS: usize = 11;
+const LENGTHS: usize = 13;
 /// Bytes of a [`Sampling`], of an [`LogitBias`] and of a [`BlockCopy`].
 const SAMPLING_BYTES: usize = 80;
 const ADJUSTMENT_BYTES: usize = 12;
@@ -58,6 +58,8 @@ impl BatchBounds {
             ("rows with a state", if self.num_states > 0 { rows } else { 0 }),
             ("copies of states", if self.num_states > 0 { rows } else { 0 }),
             ("block tables besides the first", self.limits.window_tables),
+            ("types of tokens", if self.limits.whole_rows { tokens } else { 0 }),
+            ("pooled ranges", if self.limits.whole_rows { rows } else { 0 }),
         ]
     }
 
@@ -69,14 +71,28 @@ impl BatchBounds {
 
 /// Bytes of a batch with these lengths.
 fn bytes_of(lengths: &[usize; LENGTHS]) -> usize {
-    let &[tokens, rows, table_width, samples, adjustments, masks, pooled, copies, states, state_copies, tables] =
-        lengths;
+    let &[
+        tokens,
+        rows,
+        table_width,
+        samples,
+        adjustments,
+        masks,
+        pooled,
+        copies,
+        states,
+        state_copies,
+        tables,
+        types,
+        ranges,
+    ] = lengths;
     // Of each row where its state is read and left, of each token where it is kept besides.
     let saves = if states > 0 { tokens } else { 0 };
     let entries = rows.saturating_mul(table_width);
     let windowed = tables.saturating_mul(tokens.saturating_add(entries));
     let arrays = [tokens.saturating_mul(3), rows + 1, rows, entries, samples, masks, pooled];
-    let words = arrays.into_iter().chain([LENGTHS, states.saturating_mul(2), saves, windowed]);
+    let others = [LENGTHS, states.saturating_mul(2), saves, windowed, types, ranges.saturating_mul(3)];
+    let words = arrays.into_iter().chain(others);
     let words = words.fold(0, usize::saturating_add);
     let copies = copies.saturating_add(state_copies);
     [(words, 4), (samples, SAMPLING_BYTES), (adjustments, ADJUSTMENT_BYTES), (copies, COPY_BYTES)]
@@ -89,7 +105,9 @@ pub fn bytes_of_plain(limits: &BatchLimits) -> usize {
     let BatchLimits { tokens, rows, window_tables, .. } = *limits;
     let copies = rows * (1 + window_tables);
     let (samples, pooled) = (limits.samples(), limits.pooled_rows());
-    bytes_of(&[tokens, rows, limits.table_width(), samples, 0, 0, pooled, copies, rows, rows, window_tables])
+    let [types, ranges] = if limits.whole_rows { [tokens, rows] } else { [0, 0] };
+    let width = limits.table_width();
+    bytes_of(&[tokens, rows, width, samples, 0, 0, pooled, copies, rows, rows, window_tables, types, ranges])
 }
 
 /// Appends `batch` to `to`, which allocates nothing once it has held a batch as large.
@@ -97,8 +115,7 @@ pub fn encode(batch: &Batch, to: &mut Vec<u8>) {
     let Batch {
         token_ids,
         positions,
-        // Models that tell texts apart are computed by one process.
-        token_types: _,
+        token_types,
         slots,
         row_starts,
         context_lens,
@@ -110,7 +127,7 @@ pub fn encode(batch: &Batch, to: &mut Vec<u8>) {
         adjustments,
         masks,
         pooled_tokens,
-        pooled_ranges: _,
+        pooled_ranges,
         copies,
         state_sources,
         state_slots,
@@ -129,6 +146,8 @@ pub fn encode(batch: &Batch, to: &mut Vec<u8>) {
         state_slots.len(),
         state_copies.len(),
         window_tables.len(),
+        token_types.len(),
+        pooled_ranges.len(),
     ];
     to.reserve(bytes_of(&lengths));
     put(to, &lengths.map(|len| len as u32));
@@ -150,6 +169,10 @@ pub fn encode(batch: &Batch, to: &mut Vec<u8>) {
     for WindowTable { slots, block_tables } in window_tables {
         put(to, slots);
         put(to, block_tables);
+    }
+    put(to, token_types);
+    for PooledRange { first, end, kind } in pooled_ranges {
+        put(to, &[*first, *end, *kind as u32]);
     }
 }
 
@@ -213,8 +236,21 @@ impl BatchDecoder {
     pub fn decode(&mut self, bytes: &[u8], batch: &mut Batch) -> Result<(), Refused> {
         let mut from = Numbers(bytes);
         let lengths = self.lengths(bytes, &mut from)?;
-        let [tokens, rows, table_width, samples, adjustments, masks, pooled, copies, states, state_copies, tables] =
-            lengths;
+        let [
+            tokens,
+            rows,
+            table_width,
+            samples,
+            adjustments,
+            masks,
+            pooled,
+            copies,
+            states,
+            state_copies,
+            tables,
+            types,
+            ranges,
+        ] = lengths;
         batch.clear();
         from.take(tokens, &mut batch.token_ids);
         from.take(tokens, &mut batch.positions);
@@ -248,6 +284,14 @@ impl BatchDecoder {
             from.take(tokens, &mut table.slots);
             from.take(rows * table_width, &mut table.block_tables);
         }
+        from.take(types, &mut batch.token_types);
+        for _ in 0..ranges {
+            let [first, end, kind] = from.words();
+            let kind = PoolKind::ALL.get(kind as usize);
+            let kind = *kind.ok_or("the kind of a pooled range is out of range")?;
+            batch.pooled_ranges.push(PooledRange { first, end, kind });
+        }
+        self.check_whole_rows(batch)?;
         self.check_states(batch)?;
         self.check_rows(batch)?;
         self.check_slots(batch)?;
@@ -305,6 +349,19 @@ impl BatchDecoder {
             all("block of a copy", &[*from, *to], |block| (block as usize) < num_blocks)?;
         }
         Ok(())
+    }
+
+    /// Checks what only batches have whose rows bring all of their tokens.
+    fn check_whole_rows(&self, batch: &Batch) -> Result<(), Refused> {
+        if batch.token_types.len() != if self.bounds.limits.whole_rows { batch.tokens() } else { 0 } {
+            return Err(format!("{} of its {} tokens have a type", batch.token_types.len(), batch.tokens()));
+        }
+        all("type of a token", &batch.token_types, |kind| kind <= 1)?;
+        let is_range = |range: &PooledRange| range.first < range.end && range.end as usize <= batch.tokens();
+        match batch.pooled_ranges.iter().all(is_range) {
+            true => Ok(()),
+            false => Err("a pooled range is out of range".to_owned()),
+        }
     }
 
     /// Checks where keys and values are stored: no two tokens write the same memory.

@@ -42,6 +42,10 @@ static void options_that_make_no_sense(void) {
   WITH(pooling, 5, "pooling is 5");
   WITH(embedding_dimensions, 16, "embedding_dimensions is 16, and the request makes no embedding");
   WITH(reserved_of_dimensions, 1, "reserved_of_dimensions is 1, but must be 0");
+  WITH(num_score_tokens, 1, "score_tokens");
+  WITH(num_score_tokens, 65, "num_score_tokens is 65, but must be at most 64 (NVLLM_MAX_SCORE_TOKENS)");
+  WITH(truncate_prompt_tokens, 5, "truncate_prompt_tokens is 5, but must be 0 for a request that generates tokens");
+  WITH(reserved_of_truncation, 1, "reserved_of_truncation is 1, but must be 0");
   WITH(n, 0, "n is 0");
   WITH(n, 1025, "n is 1025");
   WITH(num_stop, 1, "stop");
@@ -291,6 +295,27 @@ static void embeddings_that_a_decoder_cannot_make(void) {
   CHECK_STATUS(NVLLM_ERR_UNSUPPORTED, nvllm_score(engine, texts, seconds, 1, NULL, 0, NULL, NULL, &result, &error), &error,
                "a score");
   CHECK(strstr(error.message, "the model is no classifier") != NULL && result == NULL, "%s", error.message);
+  /* It scores tokens after texts alone. */
+  const uint32_t answers[3] = {1, 2, 1};
+  const nvllm_request_options *asked = &options;
+  nvllm_output output = {.struct_size = sizeof output};
+  options = options_of(4);
+  options.score_tokens = answers;
+  options.num_score_tokens = 3;
+  refused("a token twice", &options, NVLLM_ERR_INVALID_ARGUMENT, "score_tokens is a list with token 1 twice");
+  options.num_score_tokens = 2;
+  CHECK_STATUS(NVLLM_OK, nvllm_score(engine, texts, seconds, 1, &asked, 1, NULL, NULL, &result, &error), &error,
+               "tokens after a pair");
+  CHECK(nvllm_result_get(result, 0, &output) == NVLLM_OK && output.finish_reason == NVLLM_FINISH_ERROR,
+        "a pair is no prompt of this model");
+  nvllm_result_free(result);
+  result = NULL;
+  CHECK_STATUS(NVLLM_OK, nvllm_score(engine, texts, NULL, 1, &asked, 1, NULL, NULL, &result, &error), &error, "tokens");
+  CHECK(nvllm_result_get(result, 0, &output) == NVLLM_OK && output.num_scores == 2 && output.num_token_ids == 0, "scores");
+  CHECK(output.scores[0] > 0 && output.scores[1] > 0 && fabsf(output.scores[0] + output.scores[1] - 1) < 1e-5f,
+        "%f and %f", (double)output.scores[0], (double)output.scores[1]);
+  nvllm_result_free(result);
+  result = NULL;
   CHECK_STATUS(NVLLM_ERR_UNSUPPORTED, nvllm_add_request_pair(engine, "a", "b", NULL, NULL, &error), &error, "a pair");
   CHECK(strstr(error.message, "no scores of pairs") != NULL, "%s", error.message);
   CHECK_STATUS(NVLLM_ERR_INVALID_ARGUMENT, nvllm_label(engine, 0, NULL, 0, &needed, &error), &error, "a label");

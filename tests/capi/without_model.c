@@ -48,6 +48,7 @@ static void init_sets_the_documented_defaults(void) {
   CHECK(options.temperature == 0.0f && options.top_p == 1.0f && options.min_p == 0.0f && options.top_k == 0, "greedy");
   CHECK(options.n == 1 && options.length_penalty == 1.0f && options.repetition_penalty == 1.0f, "neutral");
   CHECK(options.num_stop == 0 && options.num_stop_tokens == 0 && options.num_bias == 0, "no lists");
+  CHECK(options.num_score_tokens == 0 && options.truncate_prompt_tokens == 0, "no scores, and nothing is cut");
 }
 
 static void init_stays_within_the_size_given(void) {

@@ -4,6 +4,7 @@ use crate::scene::{
     FEW_OPERATIONS, Near, Random, Scene, assert_near, bound, errors_of_norm, filled, host_matrix, host_vector,
     near_normalized, numbers, on_device, poisoned, rounded, staged, unit, wide,
 };
+use compute::batch::{PoolKind, PooledRange};
 use compute::cpu::reference;
 use compute::cuda::{Cuda, Vector};
 use compute::ops;
@@ -100,7 +101,7 @@ fn norms_with_biases_agree() {
     });
 }
 
-/// Means of states, and single ones.
+/// All kinds, of many states and of single ones.
 #[test]
 #[ignore = "needs an NVIDIA GPU: --include-ignored"]
 fn pooled_states_agree() {
@@ -112,16 +113,22 @@ fn pooled_states_agree() {
             scene.batch.sampled_tokens.clear();
             scene.batch.sampling.clear();
             let end = tokens as u32;
-            scene.batch.pooled_ranges = vec![[0, end], [0, 1], [end - 1, end], [end / 2, end]];
+            let ranges = [[0, end], [0, 1], [end - 1, end], [end / 2, end]];
+            let kinds =
+                PoolKind::ALL.into_iter().flat_map(|kind| ranges.map(|[first, end]| PooledRange { first, end, kind }));
+            scene.batch.pooled_ranges = kinds.collect();
             let device_batch = staged(cuda, &scene.batch);
             let x = filled(cuda, &states, hidden);
-            let mut out = poisoned(cuda, 4, hidden);
+            let rows = scene.batch.pooled_ranges.len();
+            let mut out = poisoned(cuda, rows, hidden);
             ops::pool_states(cuda, &mut out, &x, &device_batch);
-            let mut expected = vec![f32::NAN; 4 * hidden];
+            let mut expected = vec![f32::NAN; rows * hidden];
             reference::pool_states(&mut expected, &states, hidden, &scene.batch);
             let size = |i: usize| {
-                let [first, end] = scene.batch.pooled_ranges[i / hidden].map(|token| token as usize);
-                let sum: f64 = (first..end).map(|token| f64::from(states[token * hidden + i % hidden]).abs()).sum();
+                let PooledRange { first, end, .. } = scene.batch.pooled_ranges[i / hidden];
+                let sum: f64 = (first as usize..end as usize)
+                    .map(|token| f64::from(states[token * hidden + i % hidden]).abs())
+                    .sum();
                 sum * unit(DType::F32)
             };
             let near = expected.iter().enumerate().map(|(i, &v)| Near::stored(f64::from(v), size(i), dtype));

@@ -8,9 +8,10 @@ it says. Two files say what the conversion writes:
     NAME.json   the checkpoint, the edits, and for each tensor how its data follow from the tensors of the checkpoint
 
 The second is found by trying, and compared with the data that the conversion writes: it repeats no weights, so that the files stay
-small. The test puts both together again.
+small. The test puts both together again. Cases of encoders lie in the folder encoders, and files that are a vocabulary of tests/golden/text and nothing else
+in the folder vocabularies.
 
-Written with llama.cpp 0c1e57098 (the sources of llama-cpp-python 0.3.36), torch 2.15.0 and transformers 5.23.0:
+Written with llama.cpp 0c1e57098 (the sources of llama-cpp-python 0.3.36), torch 2.15.0, transformers 5.23.0 and sentencepiece 0.2.3:
 `python3 tests/gguf/make_gguf.py PATH_OF_LLAMA_CPP [NAME...]`.
 """
 
@@ -146,6 +147,41 @@ CASES = {
     "qwen3_5_moe-bf16": ("qwen3_5_moe-bf16-wrapped", dict(text_config=dict(mtp_num_hidden_layers=1)), {}),
 }
 
+# The conversion asks for the fields of published folders, and knows XLM-RoBERTa's tokenizer by this file.
+NOMIC = dict(
+    n_positions=8192, max_trained_positions=2048, activation_function="swiglu", causal=False, prenorm=False, qkv_proj_bias=False,
+    mlp_fc1_bias=False, mlp_fc2_bias=False, rotary_emb_fraction=1.0, rotary_emb_interleaved=False, rotary_emb_scale_base=None,
+)
+WORDS = dict(files={"tokenizer.json": '{"model": {"type": "WordPiece"}}'})
+
+# As above. The conversion does not write the curve of BERT's MLPs, and fixes the scores and windows of EmbeddingGemma.
+CASES |= {
+    f"encoders/{name}": (f"encoders/{folder}", edits, options)
+    for name, (folder, edits, options) in {
+        "bert-f32": ("bert-f32", {}, {}),
+        "bert-bf16": ("bert-bf16-tanh", dict(hidden_act="gelu"), {}),
+        "roberta-f32": ("roberta-f32", {}, {}),
+        "xlm_roberta-f32-reranker": ("xlm_roberta-f32-reranker", {}, {}),
+        "nomic_bert-f32": ("nomic_bert-f32", NOMIC, WORDS),
+        "modernbert-f32": ("modernbert-f32", {}, {}),
+        "modernbert-f32-classifier": ("modernbert-f32-classifier", {}, {}),
+        "gemma3_text-f32": (
+            "gemma3_text-f32", dict(query_pre_attn_scalar=32, layer_types=["sliding_attention"] * 4), {},
+        ),
+    }.items()
+}
+
+# name -> (tokenizer of tests/golden/text, config, tokenizer_config)
+XLM = dict(model_type="xlm-roberta", vocab_size=252, pad_token_id=1, type_vocab_size=1, max_position_embeddings=66)
+MARKS = dict(cls_token="[CLS]", sep_token="[SEP]", pad_token="[PAD]", mask_token="[MASK]", unk_token="[UNK]")
+VOCABULARIES = {
+    "bert": ("bert", dict(architectures=["BertModel"], model_type="bert", vocab_size=400, type_vocab_size=2), dict(MARKS, tokenizer_class="BertTokenizer")),
+    "unigram": (
+        "unigram", dict(XLM, architectures=["XLMRobertaModel"]),
+        dict(bos_token="<s>", eos_token="</s>", cls_token="<s>", sep_token="</s>", pad_token="<pad>", unk_token="<unk>"),
+    ),
+}
+
 TYPES = {"float32": "ALL_F32", "float16": "MOSTLY_F16", "bfloat16": "MOSTLY_BF16"}
 
 
@@ -207,7 +243,7 @@ def number_bytes(tensor, kind):
 
 def recipe(name, data, kind, state, config):
     """How the bytes of a tensor follow from the checkpoint."""
-    heads = [config["num_attention_heads"], config["num_key_value_heads"]]
+    heads = [config["num_attention_heads"], config.get("num_key_value_heads") or config["num_attention_heads"]]
     for source, tensor in state.items():
         if tensor.numel() * {"F32": 4, "F16": 2, "BF16": 2}[kind] == len(data):
             if number_bytes(tensor, kind) == data:
@@ -225,6 +261,11 @@ def recipe(name, data, kind, state, config):
             for half, part in enumerate(tensor.chunk(2)):
                 if number_bytes(part, kind) == data:
                     return dict(rows=[[source, ["first half", "second half"][half]]])
+    if name == "position_embd.weight":
+        for source, tensor in state.items():
+            for row in range(1, tensor.shape[0]):
+                if number_bytes(tensor[row:], kind) == data:
+                    return dict(rows=[[source, f"from row {row}"]])
     if "_exps." in name:
         # One part for each expert, in their order, or a half of each of those that the folder has in one tensor.
         for source, tensor in state.items():
@@ -292,6 +333,9 @@ def make(name, folder, edits, options):
         copy = scratch / "model"
         shutil.copytree(GOLDEN / folder, copy, ignore=lambda _, names: [n for n in names if n[:3] in ("ref", "emb")])
         (copy / "config.json").write_text(json.dumps(config))
+        options = dict(options)
+        for file, content in options.pop("files", {}).items():
+            (copy / file).write_text(content)
         kind = name.split("-")[1]
         number_type = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}[kind]
         convert(copy, scratch / "out.gguf", number_type, options)
@@ -309,6 +353,28 @@ def make(name, folder, edits, options):
         f'{{"folder": {json.dumps(folder)}, "config": {json.dumps(edits)}, "tensors": [\n{written}\n]}}\n'
     )
 
+
+def vocabulary(name):
+    folder, config, tokenizer_config = VOCABULARIES[name]
+    with tempfile.TemporaryDirectory() as scratch:
+        copy = pathlib.Path(scratch) / "model"
+        shutil.copytree(GOLDEN / "text" / folder, copy)
+        sizes = dict(num_hidden_layers=1, hidden_size=8, num_attention_heads=1, intermediate_size=8, layer_norm_eps=1e-5)
+        (copy / "config.json").write_text(json.dumps(dict(sizes, **config)))
+        (copy / "tokenizer_config.json").write_text(json.dumps(tokenizer_config))
+        model_class = get_model_class(config["architectures"][0])
+        model_class.get_vocab_base_pre = lambda self, tokenizer: "default"
+        model = model_class(copy, gguf.LlamaFileType.ALL_F32, HERE / "vocabularies" / f"{name}.gguf", model_name="a model")
+        model.set_vocab()
+        model.gguf_writer.write_header_to_file(HERE / "vocabularies" / f"{name}.gguf")
+        model.gguf_writer.write_kv_data_to_file()
+        model.gguf_writer.close()
+
+
+# Before the conversions of models, which have no tokenizer.
+for name in VOCABULARIES:
+    if not sys.argv[2:] or f"vocabularies/{name}" in sys.argv[2:]:
+        vocabulary(name)
 
 for name, (folder, edits, options) in CASES.items():
     if not sys.argv[2:] or name in sys.argv[2:]:

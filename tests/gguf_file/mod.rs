@@ -139,6 +139,8 @@ fn part_of(weights: &BTreeMap<String, Matrix>, part: &Value) -> Vec<f32> {
                 }
             }
         }
+        // Without the first rows.
+        below if below.starts_with("from row ") => numbers[cols * below[9..].parse::<usize>().unwrap()..].to_vec(),
         // Row `i` of the first half of a head, then row `i` of its second half.
         permuted => {
             let head = rows / permuted.strip_prefix("permuted ").unwrap().parse::<usize>().unwrap();

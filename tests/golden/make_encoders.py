@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Makes the checkpoints and references of tests/library/encoders.rs.
 
-Each case is a small random encoder in the Hugging Face layout in `encoders/NAME`, and `reference.safetensors` beside it, for texts 0, 1, ...:
+Each case is a small random encoder in the Hugging Face layout in `encoders/NAME`, or a decoder with the head of a classifier in `classifiers/NAME`
+(tests/library/classifiers.rs), and `reference.safetensors` beside it, for texts 0, 1, ...:
 
     tokens.I  I32 [n]          the text; those of a pair have both texts
     types.I   I32 [n]          which text of a pair each token is of, for models that tell them apart
@@ -29,7 +30,7 @@ from transformers.utils import logging
 
 logging.disable_progress_bar()
 
-HERE = pathlib.Path(__file__).parent / "encoders"
+HERE = pathlib.Path(__file__).parent
 LENGTHS = [40, 1, 17, 23]
 
 BASE = dict(
@@ -110,8 +111,28 @@ CASES = {
     ),
     "nomic_bert-f32": ("NomicBertModel", "float32", NOMIC, {}),
     "nomic_bert-bf16": ("NomicBertModel", "bfloat16", dict(NOMIC, hidden_size=96, num_attention_heads=3), {}),
+    "gte-f32": ("GteModel", "float32", dict(NOMIC, pad_token_id=1), {}),
+    "gte-bf16-no-types": (
+        "GteForMaskedLM", "bfloat16", dict(NOMIC, pad_token_id=1, type_vocab_size=0, hidden_size=96, num_attention_heads=3), {},
+    ),
+    "jina_embeddings_v3-f32": ("JinaEmbeddingsV3Model", "float32", dict(NOMIC, pad_token_id=1, type_vocab_size=1), {}),
     "gemma3_text-f32": ("Gemma3TextModel", "float32", GEMMA, {}),
     "gemma3_text-bf16": ("Gemma3TextModel", "bfloat16", dict(GEMMA, sliding_window=7), {}),
+}
+
+LLAMA = dict(BASE, num_hidden_layers=2, num_key_value_heads=2, rms_norm_eps=1e-3, rope_parameters={"rope_type": "default", "rope_theta": 700.0}, bos_token_id=1, eos_token_id=2)
+RANKER = dict(id2label={0: "LABEL_0"}, label2id={"LABEL_0": 0})
+# As above.
+DECODERS = {
+    "qwen3-f32-reranker": ("Qwen3ForSequenceClassification", "float32", dict(LLAMA, head_dim=32, tie_word_embeddings=True, **RANKER), {}),
+    "qwen2-f32-classifier": (
+        "Qwen2ForSequenceClassification", "float32",
+        dict(LLAMA, id2label={0: "low", 1: "mid", 2: "high"}, label2id={"low": 0, "mid": 1, "high": 2}), {},
+    ),
+    "llama-bf16-reranker": ("LlamaForSequenceClassification", "bfloat16", dict(LLAMA, **RANKER), {}),
+    "gemma3_text-bf16-reranker": (
+        "Gemma3TextForSequenceClassification", "bfloat16", dict(GEMMA, use_bidirectional_attention=False, **RANKER), {},
+    ),
 }
 
 
@@ -130,8 +151,8 @@ def fill(model):
 
 
 def make(name):
-    kind, dtype, settings, changes = CASES[name]
-    folder = HERE / name
+    kind, dtype, settings, changes = (CASES | DECODERS)[name]
+    folder = HERE / ("classifiers" if name in DECODERS else "encoders") / name
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     model_class = getattr(transformers, kind)
@@ -159,7 +180,7 @@ def make(name):
         with torch.no_grad():
             out = model(**inputs, output_hidden_states=True)
         states = out.last_hidden_state if hasattr(out, "last_hidden_state") else out.hidden_states[-1]
-        if kind.startswith("ModernBertFor"):
+        if kind.startswith("ModernBertFor") or name in DECODERS:
             with torch.no_grad():
                 states = model.model(**inputs).last_hidden_state
         tensors[f"tokens.{index}"] = tokens[0].int()
@@ -171,6 +192,6 @@ def make(name):
     print(name, size, "bytes", {k: v.abs().mean().item() for k, v in tensors.items() if k.startswith("scores")})
 
 
-wanted = sys.argv[sys.argv.index("--case") + 1 :] if "--case" in sys.argv else list(CASES)
+wanted = sys.argv[sys.argv.index("--case") + 1 :] if "--case" in sys.argv else list(CASES | DECODERS)
 for case in wanted:
     make(case)

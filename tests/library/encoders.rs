@@ -7,7 +7,6 @@ use crate::reference;
 use crate::scratch_folder;
 
 use base::TokenId;
-use base::error::{Error, Result};
 use driver::{dtype_of, golden};
 use engine::options::EngineOptions;
 use engine::output::{Finish, Output};
@@ -29,6 +28,9 @@ const CASES: &[&str] = &[
     "bert-f32-classifier",
     "gemma3_text-bf16",
     "gemma3_text-f32",
+    "gte-bf16-no-types",
+    "gte-f32",
+    "jina_embeddings_v3-f32",
     "modernbert-bf16-biased",
     "modernbert-f32",
     "modernbert-f32-classifier",
@@ -39,17 +41,21 @@ const CASES: &[&str] = &[
 ];
 
 /// A text, and what transformers makes of it.
-struct Text {
-    tokens: Vec<TokenId>,
-    is_pair: bool,
+pub struct Text {
+    pub tokens: Vec<TokenId>,
+    pub is_pair: bool,
     /// `[tokens, hidden]`
-    states: Vec<f32>,
+    pub states: Vec<f32>,
     /// `[labels]`, or empty
-    scores: Vec<f32>,
+    pub scores: Vec<f32>,
 }
 
-fn texts(name: &str) -> Vec<Text> {
-    let bytes = fs::read(folder(name).join("reference.safetensors")).unwrap();
+pub fn texts(name: &str) -> Vec<Text> {
+    texts_of(&folder(name))
+}
+
+pub fn texts_of(folder: &Path) -> Vec<Text> {
+    let bytes = fs::read(folder.join("reference.safetensors")).unwrap();
     let file = SafeTensors::deserialize(&bytes).unwrap();
     let words = |name: String| -> Vec<[u8; 4]> {
         file.tensor(&name).map_or(Vec::new(), |tensor| tensor.data().as_chunks().0.to_vec())
@@ -69,7 +75,7 @@ fn folder(name: &str) -> std::path::PathBuf {
     golden("encoders").join(name)
 }
 
-fn options(path: &Path) -> EngineOptions {
+pub fn options(path: &Path) -> EngineOptions {
     let mut options = EngineOptions::new(path);
     options.device = Device::Cpu;
     options.num_threads = Some(2);
@@ -78,25 +84,25 @@ fn options(path: &Path) -> EngineOptions {
     options
 }
 
-fn opened(options: &EngineOptions) -> Engine {
+pub fn opened(options: &EngineOptions) -> Engine {
     Engine::open(options, &mut |_| ControlFlow::Continue(())).unwrap()
 }
 
-fn pooled(pooling: Pooling) -> SamplingParams {
+pub fn pooled(pooling: Pooling) -> SamplingParams {
     SamplingParams { pooling, ..SamplingParams::default() }
 }
 
-fn run(engine: &mut Engine, texts: &[&[TokenId]], params: &SamplingParams) -> Vec<Output> {
+pub fn run(engine: &mut Engine, texts: &[&[TokenId]], params: &SamplingParams) -> Vec<Output> {
     let prompts: Vec<Prompt> = texts.iter().map(|tokens| Prompt::Tokens(tokens)).collect();
     let params: Vec<_> = iter::repeat_n(params.clone(), texts.len()).collect();
     engine.generate(&prompts, &params, &mut |_| ControlFlow::Continue(())).unwrap()
 }
 
-fn limit(name: &str) -> f32 {
+pub fn limit(name: &str) -> f32 {
     if dtype_of(name) == DType::F32 { 1e-5 } else { 2e-2 }
 }
 
-fn refusal(engine: &Engine, prompt: Prompt, params: SamplingParams) -> String {
+pub fn refusal(engine: &Engine, prompt: Prompt, params: SamplingParams) -> String {
     engine.handle().add_request(prompt, params).unwrap_err().to_string()
 }
 
@@ -159,6 +165,105 @@ fn a_text_has_the_same_bits_alone_and_among_others() {
             assert_eq!((stats.kv_blocks_used, stats.preemptions, stats.cached_tokens), (0, 0, 0), "{name}");
         }
     }
+}
+
+/// Heads, columns of MLPs and of the stream are divided, and no sum is.
+#[test]
+fn any_number_of_ranks_gives_the_bits_of_one() {
+    for name in CASES {
+        let texts = texts(name);
+        let tokens: Vec<&[TokenId]> = texts.iter().map(|text| &text.tokens[..]).collect();
+        let params = pooled(if texts[0].scores.is_empty() { Pooling::Mean } else { Pooling::Auto });
+        let mut alone: Vec<Vec<f32>> = Vec::new();
+        for ranks in 1..=3 {
+            let mut options = options(&folder(name));
+            options.tensor_parallel_size = ranks;
+            let mut engine = opened(&options);
+            let outputs = run(&mut engine, &tokens, &params);
+            let numbers: Vec<_> =
+                outputs.into_iter().map(|output| [output.embedding, output.scores].concat()).collect();
+            assert!(numbers.iter().all(|numbers| !numbers.is_empty()), "{name}");
+            assert!(ranks == 1 || numbers == alone, "{name} on {ranks} ranks");
+            alone = numbers;
+        }
+    }
+}
+
+/// The tensors of norms in folders of the first BERT models.
+#[test]
+fn norms_have_their_older_names() {
+    let copy = Folder::copy("encoders/bert-f32", "gamma");
+    copy.edit_tensors(|tensors| {
+        let names: Vec<String> = tensors.keys().filter(|name| name.contains("LayerNorm")).cloned().collect();
+        assert_eq!(names.len(), 14);
+        for name in names {
+            let older = name.replace(".weight", ".gamma").replace(".bias", ".beta");
+            let tensor = tensors.remove(&name).unwrap();
+            tensors.insert(older, tensor);
+        }
+    });
+    let text = &texts("bert-f32")[0].tokens;
+    let states = |path: &Path| run(&mut opened(&options(path)), &[text], &pooled(Pooling::Mean)).remove(0).embedding;
+    assert_eq!(states(&copy.path), states(&folder("bert-f32")));
+}
+
+/// The formulas of sentence-transformers, for encoders and for decoders whose text is computed in several passes.
+#[test]
+fn every_pooling_of_a_folder_is_its_formula() {
+    for (case, batched) in [("encoders/bert-f32", 64), ("qwen3-f32-embedding", 7)] {
+        let copy = Folder::copy(case, "pooling");
+        let module =
+            |path: &str, kind: &str| json!({"path": path, "type": format!("sentence_transformers.models.{kind}")});
+        let modules = json!([module("", "Transformer"), module("1_Pooling", "Pooling")]);
+        fs::write(copy.file("modules.json"), modules.to_string()).unwrap();
+        fs::create_dir_all(copy.file("1_Pooling")).unwrap();
+        let mut options = options(&copy.path);
+        options.max_batched_tokens = Some(batched);
+        let text: Vec<TokenId> = (0..20).map(|i| (i * 7 + 3) % 90).collect();
+        let open = |mode: serde_json::Value| {
+            fs::write(copy.file("1_Pooling/config.json"), mode.to_string()).unwrap();
+            opened(&options)
+        };
+        // The state of each token, which those behind it change in an encoder: they are taken from the text as a whole.
+        let mut engine = open(json!({"pooling_mode": "mean"}));
+        let mut sums: Vec<Vec<f64>> = Vec::new();
+        if case.starts_with("encoders") {
+            let known = texts("bert-f32").swap_remove(0);
+            let hidden = known.states.len() / known.tokens.len();
+            sums.extend(known.states.chunks_exact(hidden).map(|state| state.iter().map(|&v| f64::from(v)).collect()));
+        } else {
+            for end in 1..=text.len() {
+                let state = run(&mut engine, &[&text[..end]], &pooled(Pooling::Last)).remove(0).embedding;
+                sums.push(state.into_iter().map(f64::from).collect());
+            }
+        }
+        let text = if case.starts_with("encoders") { texts("bert-f32").swap_remove(0).tokens } else { text };
+        let (n, hidden) = (text.len() as f64, sums[0].len());
+        let column = |i: usize| sums.iter().map(move |state| state[i]);
+        let of = |formula: &dyn Fn(usize) -> f64| -> Vec<f32> { (0..hidden).map(|i| formula(i) as f32).collect() };
+        let weighted = |i: usize| column(i).enumerate().map(|(place, v)| (place + 1) as f64 * v).sum::<f64>();
+        let cases = [
+            (json!({"pooling_mode_mean_tokens": true}), of(&|i| column(i).sum::<f64>() / n)),
+            (json!({"pooling_mode_mean_sqrt_len_tokens": true}), of(&|i| column(i).sum::<f64>() / n.sqrt())),
+            (json!({"pooling_mode_weightedmean_tokens": true}), of(&|i| weighted(i) / (n * (n + 1.0) / 2.0))),
+            (json!({"pooling_mode": "max"}), of(&|i| column(i).fold(f64::NEG_INFINITY, f64::max))),
+            (json!({"pooling_mode_lasttoken": true}), of(&|i| column(i).last().unwrap())),
+        ];
+        for (mode, wanted) in cases {
+            let mut engine = open(mode.clone());
+            let found = run(&mut engine, &[&text, &text[..3]], &pooled(Pooling::Auto)).remove(0).embedding;
+            let apart = distance(&found, &wanted);
+            assert!(apart < 1e-5, "{case}, {mode}: {apart:.1e} apart");
+        }
+    }
+    let copy = Folder::copy("encoders/bert-f32", "two-poolings");
+    let modules = json!([{"path": "1_Pooling", "type": "sentence_transformers.models.Pooling"}]);
+    fs::write(copy.file("modules.json"), modules.to_string()).unwrap();
+    fs::create_dir_all(copy.file("1_Pooling")).unwrap();
+    let both = json!({"pooling_mode_mean_tokens": true, "pooling_mode_max_tokens": true});
+    fs::write(copy.file("1_Pooling/config.json"), both.to_string()).unwrap();
+    let refused = Engine::open(&options(&copy.path), &mut |_| ControlFlow::Continue(())).err().unwrap().to_string();
+    assert!(refused.contains("pooling_mode_mean_tokens and pooling_mode_max_tokens"), "{refused}");
 }
 
 /// The logits of classifiers, before they become scores: with the curve that changes nothing.
@@ -245,6 +350,22 @@ fn modules_say_how_a_text_is_pooled() {
         );
     }
 
+    // Longer texts are refused by what the folder says, unless they are to be cut. States as they are have no such limit.
+    write("sentence_bert_config.json", json!({"max_seq_length": 12, "do_lower_case": false}));
+    let mut engine = opened(&options(&copy.path));
+    let said = refusal(&engine, Prompt::Tokens(&text[..13]), auto.clone());
+    let words = "the text has 13 tokens, but max_seq_length of the model's folder is 12, and the model computes a text whole: \
+                 set truncate_prompt_tokens to cut it";
+    assert_eq!(said, words);
+    let cut = SamplingParams { truncation: Some(u32::MAX), ..auto.clone() };
+    assert_eq!(run(&mut engine, &[text], &cut)[0].embedding, run(&mut engine, &[&text[..12]], &auto)[0].embedding);
+    assert_eq!(run(&mut engine, &[text], &pooled(Pooling::Mean))[0].prompt_tokens, 40);
+    let generating = SamplingParams { truncation: Some(5), ..SamplingParams::default() };
+    let said = opened(&options(&golden("qwen3-f32-embedding"))).handle().add_request(Prompt::Tokens(text), generating);
+    let words = "truncate_prompt_tokens is 5, but must be 0 for a request that generates tokens";
+    assert_eq!(said.unwrap_err().to_string(), words);
+    write("sentence_bert_config.json", json!({"max_seq_length": null}));
+
     // A linear layer behind the pooling: the first 24 numbers, in turn.
     let mut weight = vec![0.0f32; 24 * 64];
     (0..24).for_each(|i| weight[i * 64 + 23 - i] = 2.0);
@@ -265,8 +386,8 @@ fn modules_say_how_a_text_is_pooled() {
     let wanted: Vec<f32> = raw[..24].iter().rev().map(|v| 2.0 * v).collect();
     assert!(dense.len() == 24 && distance(&dense, &wanted) < 1e-6);
 
-    write("1_Pooling/config.json", json!({"pooling_mode_max_tokens": true}));
-    assert!(refused(&copy).unwrap().to_string().contains("pooling_mode_max_tokens"));
+    write("1_Pooling/config.json", json!({"pooling_mode": "attention"}));
+    assert!(refused(&copy).unwrap().to_string().contains("attention"));
     write("1_Pooling/config.json", json!({"pooling_mode_lasttoken": true}));
     write("modules.json", json!([module("", "Transformer"), module("1_Pooling", "WordWeights")]));
     assert!(refused(&copy).unwrap().to_string().contains("WordWeights"));
@@ -288,14 +409,14 @@ fn what_an_encoder_cannot_do_is_refused() {
     let long = [5; 65];
     assert_eq!(
         refusal(&engine, Prompt::Tokens(&long), mean.clone()),
-        "the text has 65 tokens, but max_model_len is 64, and the model computes a text whole"
+        "the text has 65 tokens, but max_model_len is 64, and the model computes a text whole: set truncate_prompt_tokens to cut it"
     );
     assert!(refusal(&engine, Prompt::Pair("a", "b"), mean.clone()).contains("no scores of pairs of texts"));
     let mut short = options(&folder("bert-f32"));
     short.max_batched_tokens = Some(50);
     assert_eq!(
         refusal(&opened(&short), Prompt::Tokens(&long[..51]), mean.clone()),
-        "the text has 51 tokens, but max_batched_tokens is 50, and the model computes a text whole"
+        "the text has 51 tokens, but max_batched_tokens is 50, and the model computes a text whole: set truncate_prompt_tokens to cut it"
     );
     // All 64 positions are there, and those of RoBERTa but for the two that pad.
     let mut whole = opened(&options(&folder("bert-f32")));
@@ -308,10 +429,6 @@ fn what_an_encoder_cannot_do_is_refused() {
     assert!(
         refusal(&decoder, Prompt::Tokens(&token), pooled(Pooling::First)).contains("pooling of the first token needs")
     );
-    let mut ranks = options(&folder("bert-f32"));
-    ranks.tensor_parallel_size = 2;
-    let refused: Result<Engine> = Engine::open(&ranks, &mut |_| ControlFlow::Continue(()));
-    assert!(matches!(refused.err(), Some(Error::Option { field: "tensor_parallel_size", .. })));
 }
 
 /// A tokenizer in which token 50 is spelled w50, and that joins texts as BERT does.
@@ -369,7 +486,34 @@ fn a_pair_of_texts_has_the_score_of_transformers() {
     assert_eq!(empty[0].prompt_tokens, 2);
     let long = "w5 ".repeat(70);
     let said = refusal(&engine, Prompt::Text(&long), params[0].clone());
-    assert_eq!(said, "the text has 72 tokens, but max_model_len is 64, and the model computes a text whole");
+    assert_eq!(
+        said,
+        "the text has 72 tokens, but max_model_len is 64, and the model computes a text whole: set truncate_prompt_tokens to cut it"
+    );
     let said = refusal(&engine, Prompt::Pair(&long[..120], &long), params[0].clone());
     assert!(said.contains("the model computes a text whole"), "{said}");
+
+    // Cut, it is the text whose tokens fit beside those around it. Of a pair, the longer text is cut.
+    let cut = |truncation| SamplingParams { truncation: Some(truncation), ..params[0].clone() };
+    let mut scores = |prompt: Prompt, params: SamplingParams| {
+        let output = engine.generate(&[prompt], &[params], &mut |_| ControlFlow::Continue(())).unwrap().remove(0);
+        (output.prompt_tokens, output.scores)
+    };
+    let words = |count: usize| "w5 ".repeat(count);
+    assert_eq!(scores(Prompt::Text(&long), cut(u32::MAX)), scores(Prompt::Text(&words(62)), params[0].clone()));
+    assert_eq!(scores(Prompt::Text(&long), cut(10)), scores(Prompt::Text(&words(8)), params[0].clone()));
+    assert_eq!(scores(Prompt::Text(&words(3)), cut(10)), scores(Prompt::Text(&words(3)), params[0].clone()));
+    assert_eq!(
+        scores(Prompt::Pair(&first, &long), cut(33)),
+        scores(Prompt::Pair(&first, &words(23)), params[0].clone()),
+        "30 tokens beside the three around them, of which the first text has 7"
+    );
+    assert_eq!(
+        scores(Prompt::Pair(&long, &long), cut(12)),
+        scores(Prompt::Pair(&words(4), &words(5)), params[0].clone())
+    );
+    assert_eq!(scores(Prompt::Tokens(&[5; 80]), cut(u32::MAX)), scores(Prompt::Tokens(&[5; 64]), params[0].clone()));
+    let said = refusal(&engine, Prompt::Text(&long), cut(1));
+    let words = "truncate_prompt_tokens is 1, and 2 tokens stand around a text, but must be 0, or at least the number of these tokens";
+    assert_eq!(said, words);
 }

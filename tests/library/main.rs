@@ -6,6 +6,7 @@ mod bad_folders;
 mod bad_gguf;
 #[path = "../gguf_file/blocks.rs"]
 mod blocks;
+mod classifiers;
 mod config_numbers;
 mod conversation;
 #[path = "../demo/mod.rs"]
@@ -15,6 +16,7 @@ mod demo_answers;
 mod driver;
 mod embeddings;
 mod encoders;
+mod encoders_in_gguf;
 mod exchange_protocol;
 #[path = "../fake_runner/mod.rs"]
 mod fake_runner;

@@ -2,7 +2,7 @@
 
 use crate::column::{Column, Op, agrees};
 use crate::scene::{Random, Row, Sequences, uploaded};
-use compute::batch::Batch;
+use compute::batch::{Batch, PoolKind, PooledRange};
 use compute::cpu::{Matrix, reference};
 use compute::ops;
 use compute::{HostMatrix, TableRows};
@@ -179,7 +179,7 @@ impl Op for Pool {
     const BOUND: f64 = 1e-7;
 
     fn expected((ranges, cols): &Self::Case) -> Vec<f32> {
-        let mut out = vec![f32::NAN; ranges.len() * cols];
+        let mut out = vec![f32::NAN; PoolKind::ALL.len() * ranges.len() * cols];
         reference::pool_states(&mut out, &Random(6).numbers(70 * cols, 1.0), *cols, &pooled(ranges));
         out
     }
@@ -187,14 +187,19 @@ impl Op for Pool {
     fn computed<B: Column>(backend: &mut B, (ranges, cols): &Self::Case) -> Vec<f32> {
         let device_batch = uploaded(backend, &pooled(ranges));
         let x = backend.filled(&Random(6).numbers(70 * cols, 1.0), *cols);
-        let mut out = backend.poisoned(ranges.len(), *cols);
+        let mut out = backend.poisoned(PoolKind::ALL.len() * ranges.len(), *cols);
         ops::pool_states(backend, &mut out, &x, &device_batch);
         backend.read(&out)
     }
 }
 
 fn pooled(ranges: &[[u32; 2]]) -> Batch {
-    Batch { token_ids: vec![0; 70], pooled_ranges: ranges.to_vec(), ..Batch::default() }
+    let of = |kind| ranges.iter().map(move |&[first, end]| PooledRange { first, end, kind });
+    Batch {
+        token_ids: vec![0; 70],
+        pooled_ranges: PoolKind::ALL.into_iter().flat_map(of).collect(),
+        ..Batch::default()
+    }
 }
 
 #[test]

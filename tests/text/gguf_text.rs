@@ -237,6 +237,50 @@ fn the_expressions_of_deepseek_split_texts_that_come_back() {
     }
 }
 
+/// Files that llama.cpp's conversion wrote: `VOCABULARIES` of tests/gguf/make_gguf.py.
+#[test]
+fn tokens_of_encoders_are_those_of_the_folder() {
+    for kind in ["bert", "unigram"] {
+        let file = crate::tree::root().join(format!("tests/gguf/vocabularies/{kind}.gguf"));
+        let (found, wanted) = (open(&Source::open(&file).unwrap()), open(&Source::open(&folder(kind)).unwrap()));
+        assert_same(&found, &wanted, kind);
+        let texts = texts();
+        for (first, second) in texts.iter().zip(texts.iter().rev()) {
+            let pair = |tokenizer: &Tokenizer| tokenizer.encode_pair_within(first, second, usize::MAX).unwrap();
+            assert_eq!(pair(&found), pair(&wanted), "{kind}: {first:?} and {second:?}");
+        }
+    }
+}
+
+/// ModernBERT's and RoBERTa's tokenizers are byte-level, with tokens around texts.
+#[test]
+fn pairs_of_byte_level_tokenizers_are_joined_as_the_flags_say() {
+    let (begin, end) = (id_of("byte_level_cases", "<s>"), id_of("byte_level_cases", "</s>"));
+    for (architecture, pre, types, doubles) in
+        [("modern-bert", "modern-bert", 0, false), ("bert", "roberta-bpe", 2, true)]
+    {
+        let scratch = Scratch::new("pairs");
+        let mut file = file_of("byte_level_cases", "gpt2", pre);
+        file.set("general.architecture", architecture)
+            .set("tokenizer.ggml.bos_token_id", Value::U32(begin))
+            .set("tokenizer.ggml.eos_token_id", Value::U32(end))
+            .set("tokenizer.ggml.token_type_count", Value::U32(types))
+            .set("tokenizer.ggml.add_bos_token", Value::Flag(true))
+            .set("tokenizer.ggml.add_eos_token", Value::Flag(true))
+            .set("tokenizer.ggml.add_sep_token", Value::Flag(true));
+        let tokenizer = open(&scratch.source(&file));
+        let encode = |text: &str| {
+            tokenizer.encode(text, Encoding { added: AddedTokens::Omit, spelled: SpelledTokens::Parse }).unwrap()
+        };
+        let (first, second) = (encode("the engine"), encode("answers"));
+        let between = if doubles { vec![end, end] } else { vec![end] };
+        let wanted = [vec![begin], first, between, second.clone(), vec![end]].concat();
+        let of_second = if types > 1 { wanted.len() - second.len() - 1 } else { wanted.len() };
+        let found = tokenizer.encode_pair_within("the engine", "answers", usize::MAX).unwrap();
+        assert_eq!(found, (wanted, of_second), "{architecture}");
+    }
+}
+
 #[test]
 fn a_tokenizer_of_scores_joins_the_best_pair_first() {
     const KIND: &str = "sentencepiece";
@@ -411,9 +455,9 @@ const BAD: &[(&str, Spoil, &str)] = &[
     (
         "a model of another kind",
         |file| {
-            file.set("tokenizer.ggml.model", "t5");
+            file.set("tokenizer.ggml.model", "rwkv");
         },
-        "tokenizer.ggml.model is t5, but gpt2 and llama are read: put the model's tokenizer.json beside the file",
+        "tokenizer.ggml.model is rwkv, but gpt2, llama, bert and t5 are read: put the model's tokenizer.json beside the file",
     ),
     (
         "an unknown split",
@@ -505,6 +549,51 @@ const BAD: &[(&str, Spoil, &str)] = &[
             file.set("tokenizer.ggml.model", "llama").without("tokenizer.ggml.merges");
         },
         "tokenizer.ggml.merges and tokenizer.ggml.scores are missing",
+    ),
+    (
+        "words without the token that begins each text",
+        |file| {
+            file.set("tokenizer.ggml.model", "bert");
+        },
+        "tokenizer.ggml.cls_token_id is missing, but every text has this token",
+    ),
+    (
+        "a unigram model without scores",
+        |file| {
+            file.set("tokenizer.ggml.model", "t5");
+        },
+        "tokenizer.ggml.scores must have a number for each of the 3 tokens",
+    ),
+    (
+        "a unigram model without an unknown token",
+        |file| {
+            file.set("tokenizer.ggml.model", "t5").set("tokenizer.ggml.scores", Value::F32s(vec![0.0; 3]));
+            file.set("tokenizer.ggml.tokens", Value::Texts(vec![b"a".to_vec(), b"b".to_vec()]));
+        },
+        "tokenizer.ggml.unknown_token_id is missing, but there must be such a token",
+    ),
+    (
+        "a normalizer that is none",
+        |file| {
+            file.set("tokenizer.ggml.model", "t5").set("tokenizer.ggml.scores", Value::F32s(vec![0.0; 3]));
+            file.set("tokenizer.ggml.precompiled_charsmap", Value::I32s(vec![1, 300]));
+        },
+        "key tokenizer.ggml.precompiled_charsmap must be an array of bytes",
+    ),
+    (
+        "a normalizer that leads out of itself",
+        |file| {
+            file.set("tokenizer.ggml.model", "t5").set("tokenizer.ggml.scores", Value::F32s(vec![0.0; 3]));
+            file.set("tokenizer.ggml.precompiled_charsmap", Value::I32s(vec![4, 0, 0, 0, 0, 255, 255, -1]));
+        },
+        "precompiled_charsmap has a trie whose offsets leave it",
+    ),
+    (
+        "spaces behind words",
+        |file| {
+            file.set("tokenizer.ggml.model", "t5").set("tokenizer.ggml.treat_whitespace_as_suffix", Value::Flag(true));
+        },
+        "tokenizer.ggml.treat_whitespace_as_suffix is true, but must be false",
     ),
     (
         "scores that are none",

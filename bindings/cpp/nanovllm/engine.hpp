@@ -358,32 +358,12 @@ class engine {
   /// `seconds` is empty, or has as many. Otherwise as generate().
   returned<results> score(const std::vector<std::string>& texts, const std::vector<std::string>& seconds = {},
                           const generate_progress& progress = {}) {
-    detail::entry inside(state_);
-    if (!inside) return detail::fail<results>(refusal());
-    if (!seconds.empty() && seconds.size() != texts.size())
-      return detail::fail<results>(
-          detail::failure_of(NVLLM_ERR_INVALID_ARGUMENT, "seconds must be empty, or have as many texts as there are"));
-    std::vector<const char*> first, second;
-    for (const std::string& text : texts) {
-      if (detail::has_nul(text)) return detail::fail<results>(nul_refusal("a text"));
-      first.push_back(text.c_str());
-    }
-    for (const std::string& text : seconds) {
-      if (detail::has_nul(text)) return detail::fail<results>(nul_refusal("a second text"));
-      second.push_back(text.c_str());
-    }
-    generating run{progress, nullptr};
-    nvllm_result* made = nullptr;
-    nvllm_error error;
-    nvllm_status status =
-        nvllm_score(native(), first.data(), second.empty() ? nullptr : second.data(), first.size(), nullptr, 0,
-                    progress ? &hear_generating : nullptr, &run, &made, &error);
-    results owned(made);
-    std::exception_ptr of_outputs = std::exchange(inside->thrown, nullptr);
-    detail::rethrow(run.thrown);
-    detail::rethrow(of_outputs);
-    if (status != NVLLM_OK) return detail::fail<results>(detail::failure_of(error));
-    return owned;
+    return score_all(texts, seconds, nullptr, progress);
+  }
+  /// [one] As the other, with options for all texts: with score_tokens, a model that generates gives texts one score per token.
+  returned<results> score(const std::vector<std::string>& texts, const std::vector<std::string>& seconds,
+                          const request_options& options, const generate_progress& progress = {}) {
+    return score_all(texts, seconds, &options, progress);
   }
 
   /// [any] The name of a label of a classifier, of num_labels in model_info().
@@ -570,6 +550,41 @@ class engine {
   template <class Prompts>
   static std::vector<std::string_view> texts(const Prompts& prompts) {
     return std::vector<std::string_view>(std::begin(prompts), std::end(prompts));
+  }
+
+  returned<results> score_all(const std::vector<std::string>& texts, const std::vector<std::string>& seconds,
+                              const request_options* options, const generate_progress& progress) {
+    detail::entry inside(state_);
+    if (!inside) return detail::fail<results>(refusal());
+    if (options)
+      if (const char* field = detail::field_with_nul(*options)) return detail::fail<results>(nul_refusal(field));
+    if (!seconds.empty() && seconds.size() != texts.size())
+      return detail::fail<results>(
+          detail::failure_of(NVLLM_ERR_INVALID_ARGUMENT, "seconds must be empty, or have as many texts as there are"));
+    std::vector<const char*> first, second;
+    for (const std::string& text : texts) {
+      if (detail::has_nul(text)) return detail::fail<results>(nul_refusal("a text"));
+      first.push_back(text.c_str());
+    }
+    for (const std::string& text : seconds) {
+      if (detail::has_nul(text)) return detail::fail<results>(nul_refusal("a second text"));
+      second.push_back(text.c_str());
+    }
+    std::optional<detail::native_request> request;
+    if (options) request.emplace(*options);
+    const nvllm_request_options* shared = request ? request->get() : nullptr;
+    generating run{progress, nullptr};
+    nvllm_result* made = nullptr;
+    nvllm_error error;
+    nvllm_status status =
+        nvllm_score(native(), first.data(), second.empty() ? nullptr : second.data(), first.size(), &shared, 1,
+                    progress ? &hear_generating : nullptr, &run, &made, &error);
+    results owned(made);
+    std::exception_ptr of_outputs = std::exchange(inside->thrown, nullptr);
+    detail::rethrow(run.thrown);
+    detail::rethrow(of_outputs);
+    if (status != NVLLM_OK) return detail::fail<results>(detail::failure_of(error));
+    return owned;
   }
 
   template <class Prompt>

@@ -312,6 +312,14 @@ struct request_options {
   /// The first so many numbers of the embedding, from 1 to all that it has, which are normalized again where the model
   /// normalizes its embeddings: for models that were trained for it (Matryoshka). Default 0: all.
   std::optional<uint32_t> embedding_dimensions = {};
+  /// Tokens whose probabilities after the prompt are asked for, each once: the request generates nothing. scores of its
+  /// output has their probabilities among these tokens alone, which add up to 1, and cumulative_logprob the logarithm
+  /// of their sum among all tokens. So a model that answers yes or no ranks texts: see nvllm_score.
+  std::vector<uint32_t> score_tokens = {};
+  /// Cuts a longer prompt to its first so many tokens instead of refusing it; tokens that stand around a text stay, and
+  /// of a pair the longer text is cut first. UINT32_MAX: to the most that the model takes, with NVLLM_POOLING_AUTO at
+  /// most to max_seq_length of its folder. For requests that generate nothing. Default 0: no prompt is cut.
+  std::optional<uint32_t> truncate_prompt_tokens = {};
 };
 
 namespace detail {
@@ -384,6 +392,7 @@ inline void assign_scalars(nvllm_request_options& native, const request_options&
   assign(native.xtc_probability, options.xtc_probability);
   assign(native.xtc_threshold, options.xtc_threshold);
   assign(native.embedding_dimensions, options.embedding_dimensions);
+  assign(native.truncate_prompt_tokens, options.truncate_prompt_tokens);
 }
 
 /// The numbers of `native`, each set. Texts and lists stay empty.
@@ -427,6 +436,7 @@ inline request_options scalars_of(const nvllm_request_options& native) {
   read(options.xtc_probability, native.xtc_probability);
   read(options.xtc_threshold, native.xtc_threshold);
   read(options.embedding_dimensions, native.embedding_dimensions);
+  read(options.truncate_prompt_tokens, native.truncate_prompt_tokens);
   return options;
 }
 

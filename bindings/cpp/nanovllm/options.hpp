@@ -84,6 +84,8 @@ class native_request {
     native_.num_stop = stop_.size();
     native_.stop_tokens = options.stop_tokens.data();
     native_.num_stop_tokens = options.stop_tokens.size();
+    native_.score_tokens = options.score_tokens.data();
+    native_.num_score_tokens = options.score_tokens.size();
     native_.bias_tokens = bias_tokens_.data();
     native_.bias_values = bias_values_.data();
     native_.num_bias = bias_tokens_.size();

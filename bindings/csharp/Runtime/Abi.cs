@@ -498,6 +498,10 @@ namespace Nanovllm
         internal uint reserved_last;
         internal uint embedding_dimensions;
         internal uint reserved_of_dimensions;
+        internal uint* score_tokens;
+        internal UIntPtr num_score_tokens;
+        internal uint truncate_prompt_tokens;
+        internal uint reserved_of_truncation;
     }
 
     [StructLayout(LayoutKind.Sequential)]
@@ -1143,6 +1147,16 @@ namespace Nanovllm
         /// where the model normalizes its embeddings: for models that were trained for it (Matryoshka). Default 0:
         /// all.</summary>
         public uint? EmbeddingDimensions { get; set; }
+        /// <summary>Tokens whose probabilities after the prompt are asked for, each once: the request generates
+        /// nothing. scores of its output has their probabilities among these tokens alone, which add up to 1, and
+        /// CumulativeLogprob the logarithm of their sum among all tokens. So a model that answers yes or no ranks
+        /// texts: see nvllm_score.</summary>
+        public uint[] ScoreTokens { get; set; }
+        /// <summary>Cuts a longer prompt to its first so many tokens instead of refusing it; tokens that stand around a
+        /// text stay, and of a pair the longer text is cut first. UINT32_MAX: to the most that the model takes, with
+        /// Pooling.Auto at most to max_seq_length of its folder. For requests that generate nothing. Default 0: no
+        /// prompt is cut.</summary>
+        public uint? TruncatePromptTokens { get; set; }
 
         unsafe void Assign(nvllm_request_options* native, Borrowed memory)
         {
@@ -1193,6 +1207,9 @@ namespace Nanovllm
             if (XtcProbability.HasValue) native->xtc_probability = XtcProbability.Value;
             if (XtcThreshold.HasValue) native->xtc_threshold = XtcThreshold.Value;
             if (EmbeddingDimensions.HasValue) native->embedding_dimensions = EmbeddingDimensions.Value;
+            if (ScoreTokens != null) native->score_tokens = (uint*)memory.Pinned(ScoreTokens, ScoreTokens.Length);
+            if (ScoreTokens != null) native->num_score_tokens = (UIntPtr)ScoreTokens.Length;
+            if (TruncatePromptTokens.HasValue) native->truncate_prompt_tokens = TruncatePromptTokens.Value;
         }
 
         internal unsafe void Read(nvllm_request_options* native)
@@ -1235,6 +1252,7 @@ namespace Nanovllm
             XtcProbability = native->xtc_probability;
             XtcThreshold = native->xtc_threshold;
             EmbeddingDimensions = native->embedding_dimensions;
+            TruncatePromptTokens = native->truncate_prompt_tokens;
         }
     }
 }

@@ -480,8 +480,9 @@ namespace Nanovllm
         }
 
         /// <summary>[one] Scores texts with a classifier or a reranker, or pairs of each text and the one of <paramref name="seconds"/> with the same
-        /// index: Scores of each output has one score per label. A text that cannot be scored has an output with Finish.Error.</summary>
-        public Output[] Score(IReadOnlyList<string> texts, IReadOnlyList<string> seconds = null)
+        /// index: Scores of each output has one score per label. A text that cannot be scored has an output with Finish.Error. With ScoreTokens, a model that
+        /// generates gives texts one score per token.</summary>
+        public Output[] Score(IReadOnlyList<string> texts, IReadOnlyList<string> seconds = null, RequestOptions options = null)
         {
             if (seconds != null && seconds.Count != texts.Count) throw new ArgumentException("there must be as many as texts", nameof(seconds));
             using (inbox.Enter())
@@ -489,6 +490,8 @@ namespace Nanovllm
             {
                 var first = Pointers(texts, nameof(texts), memory);
                 var second = seconds == null ? null : Pointers(seconds, nameof(seconds), memory);
+                nvllm_request_options native;
+                nvllm_request_options* shared = Fill(options, &native, memory);
                 nvllm_error error;
                 IntPtr result;
                 int status;
@@ -496,8 +499,8 @@ namespace Nanovllm
                 fixed (IntPtr* beside = second)
                 {
                     IntPtr none;
-                    status = Native.nvllm_score(handle, (byte**)(from == null ? &none : from), (byte**)beside, (UIntPtr)texts.Count, null,
-                        UIntPtr.Zero, IntPtr.Zero, IntPtr.Zero, &result, &error);
+                    status = Native.nvllm_score(handle, (byte**)(from == null ? &none : from), (byte**)beside, (UIntPtr)texts.Count, &shared,
+                        (UIntPtr)1, IntPtr.Zero, IntPtr.Zero, &result, &error);
                 }
                 GC.KeepAlive(this);
                 Check.Succeeded(status, &error);

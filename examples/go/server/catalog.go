@@ -46,6 +46,9 @@ type model struct {
 	pooling nanovllm.Pooling
 	preload bool
 
+	// How a model that generates scores pairs; nil if it does not.
+	scoring *scoring
+
 	// Guarded by catalog.mu.
 	open    *served
 	attempt *attempt // to open it, nil if there is none

@@ -18,6 +18,7 @@ type embeddingRequest struct {
 	Input          json.RawMessage `json:"input"`
 	EncodingFormat string          `json:"encoding_format"`
 	Dimensions     *int            `json:"dimensions"`
+	Truncation     *int            `json:"truncate_prompt_tokens"`
 }
 
 // An embeddingForm is the form of the vectors of a job.
@@ -101,10 +102,14 @@ func (s *server) embeddingJob(m *served, body []byte) (*job, error) {
 	if most := max(1, maxDimensions/max(1, width)); len(inputs) > most {
 		return nil, badRequest("input", "input has %d texts, but at most %d of this model's embeddings fit into an answer", len(inputs), most)
 	}
+	options := &nanovllm.RequestOptions{Pooling: m.model.pooling}
+	if err := truncate(options, request.Truncation); err != nil {
+		return nil, err
+	}
 	form := embeddingForm{asBase64: request.EncodingFormat == "base64"}
 	set(&form.dimensions, request.Dimensions)
 	return &job{served: m, prompts: len(inputs), choices: 1, embedding: form,
-		asked: &question{prompts: inputs, options: &nanovllm.RequestOptions{Pooling: m.model.pooling}}}, nil
+		asked: &question{prompts: inputs, options: options}}, nil
 }
 
 // normalize scales a vector to the length 1, as OpenAI's embeddings are.

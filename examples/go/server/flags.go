@@ -41,6 +41,9 @@ type modelSpec struct {
 	aliases []string
 	pooling string
 	preload bool
+
+	scoreTokens   []string
+	scoreTemplate string // a file
 }
 
 // modelFlags are the flags of one model, which are also the keys of a model in a file of models.
@@ -50,6 +53,8 @@ func modelFlags(flags *flag.FlagSet, m *modelSpec) {
 	flags.StringVar(&m.name, "name", m.name, "the model's name in the API; default the name of its folder, or of its file without .gguf")
 	flags.Func("aliases", "further `names` of the model in the API, as NAME,…", separated(&m.aliases))
 	flags.StringVar(&m.pooling, "pooling", m.pooling, "what an embedding is: \"last\", \"mean\" or \"cls\" of the tokens' states, or \"auto\" as the model's folder says")
+	flags.Func("score-tokens", "`tokens` by whose probabilities a model that generates scores pairs, as yes,no: the score is that of the first among them", separated(&m.scoreTokens))
+	flags.StringVar(&m.scoreTemplate, "score-template", m.scoreTemplate, "`file` with the text after which these tokens come, in which {query} and {document} stand for the texts of a pair")
 	flags.IntVar(&config.MaxModelLen, "max-model-len", config.MaxModelLen, "tokens of one sequence; 0 = the model's maximum")
 	flags.Func("quantization", "how weights are quantized that are not quantized yet: `none`, int8 or int4", func(text string) error {
 		known := map[string]nanovllm.Quantization{
@@ -286,6 +291,11 @@ func (m *modelSpec) model() (*model, error) {
 	if made.pooling = known[m.pooling]; made.pooling == nanovllm.PoolingNone {
 		return nil, fmt.Errorf("-pooling is %q, but it must be \"last\", \"mean\", \"cls\" or \"auto\"", m.pooling)
 	}
+	scoring, err := newScoring(m.scoreTokens, m.scoreTemplate)
+	if err != nil {
+		return nil, err
+	}
+	made.scoring = scoring
 	engines := m.engines
 	if len(engines) > 0 && len(m.devices) > 0 {
 		return nil, errors.New("-devices and -engine exclude each other: use -engine device=… for each engine")

@@ -4,9 +4,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"math"
 	"net/http"
+	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"libnanovllm/bindings/go"
@@ -20,6 +24,7 @@ type rerankRequest struct {
 	Documents       []json.RawMessage `json:"documents"` // texts, or objects with a text
 	TopN            *int              `json:"top_n"`
 	ReturnDocuments *bool             `json:"return_documents"`
+	Truncation      *int              `json:"truncate_prompt_tokens"`
 }
 
 // A scoreRequest is the body of POST /v1/score, as vLLM has it: each text of text_2 with text_1, or with the one of text_1 with the same index.
@@ -28,6 +33,8 @@ type scoreRequest struct {
 	Model string          `json:"model"`
 	Text1 json.RawMessage `json:"text_1"`
 	Text2 json.RawMessage `json:"text_2"`
+
+	Truncation *int `json:"truncate_prompt_tokens"`
 }
 
 // A ranked is one entry of the response to /v1/rerank.
@@ -64,7 +71,7 @@ func (s *server) rerank(w http.ResponseWriter, r *http.Request) {
 			texts = append(texts, text)
 			pairs = append(pairs, prompt{text: request.Query, second: &text})
 		}
-		return scoreJob(m, pairs)
+		return scoreJob(m, pairs, request.Truncation)
 	})
 	if err != nil {
 		writeError(w, r, err)
@@ -133,7 +140,7 @@ func (s *server) score(w http.ResponseWriter, r *http.Request) {
 		for i := range second {
 			pairs = append(pairs, prompt{text: first[min(i, len(first)-1)], second: &second[i]})
 		}
-		return scoreJob(m, pairs)
+		return scoreJob(m, pairs, request.Truncation)
 	})
 	if err != nil {
 		writeError(w, r, err)
@@ -168,13 +175,88 @@ func textsOf(name string, text json.RawMessage) ([]string, error) {
 	return texts, nil
 }
 
-// scoreJob has one output per pair. A model whose classifier has several labels has no score that says how well two texts fit.
-func scoreJob(m *served, pairs []prompt) (*job, error) {
-	if m.info.NumLabels != 1 {
+// A scoring is how a model that generates scores pairs: by the probability of the first of some tokens among all of them, after a text with both.
+type scoring struct {
+	tokens   []string
+	template string
+}
+
+// newScoring reads the template in a file. It is nil without tokens and a file.
+func newScoring(tokens []string, file string) (*scoring, error) {
+	if len(tokens) == 0 && file == "" {
+		return nil, nil
+	}
+	if len(tokens) < 2 || file == "" {
+		return nil, errors.New("-score-tokens with at least two tokens and -score-template need each other")
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("-score-template: %w", err)
+	}
+	made := &scoring{tokens: tokens, template: string(text)}
+	for _, place := range []string{"{query}", "{document}"} {
+		if !strings.Contains(made.template, place) {
+			return nil, fmt.Errorf("-score-template: %s has no %s", file, place)
+		}
+	}
+	return made, nil
+}
+
+// tokensOf returns the ids of the tokens.
+func (s *scoring) tokensOf(engine *nanovllm.Engine) ([]uint32, error) {
+	var ids []uint32
+	for _, text := range s.tokens {
+		id, err := engine.Tokenize(text, 0)
+		if err != nil {
+			return nil, err
+		}
+		if len(id) != 1 {
+			return nil, fmt.Errorf("-score-tokens: %q is %d tokens, but must be one", text, len(id))
+		}
+		ids = append(ids, id[0])
+	}
+	return ids, nil
+}
+
+// prompts are the texts after which the tokens come, one for each pair.
+func (s *scoring) prompts(pairs []prompt) []prompt {
+	texts := make([]prompt, len(pairs))
+	for i, pair := range pairs {
+		texts[i].text = strings.NewReplacer("{query}", pair.text, "{document}", *pair.second).Replace(s.template)
+	}
+	return texts
+}
+
+// scoreJob has one output per pair. A model whose classifier has several labels has no score that says how well two texts fit. truncation is that of the
+// request: nil for none, -1 for as many tokens as the model takes.
+func scoreJob(m *served, pairs []prompt, truncation *int) (*job, error) {
+	options := &nanovllm.RequestOptions{Pooling: nanovllm.PoolingAuto}
+	switch {
+	case len(m.scoreTokens) > 0:
+		pairs, options = m.model.scoring.prompts(pairs), &nanovllm.RequestOptions{ScoreTokens: m.scoreTokens}
+	case m.info.NumLabels == 0:
+		return nil, unsupported("model", "the model is no reranker, and the server was given no -score-tokens for it")
+	case m.info.NumLabels > 1:
 		return nil, unsupported("model", "the model has %d labels, but a reranker has one", m.info.NumLabels)
 	}
-	return &job{served: m, prompts: len(pairs), choices: 1,
-		asked: &question{prompts: pairs, options: &nanovllm.RequestOptions{Pooling: nanovllm.PoolingAuto}}}, nil
+	if err := truncate(options, truncation); err != nil {
+		return nil, err
+	}
+	return &job{served: m, prompts: len(pairs), choices: 1, asked: &question{prompts: pairs, options: options}}, nil
+}
+
+// truncate sets to how many tokens longer texts are cut.
+func truncate(options *nanovllm.RequestOptions, tokens *int) error {
+	switch {
+	case tokens == nil:
+	case *tokens == -1:
+		options.TruncatePromptTokens = math.MaxUint32
+	case *tokens >= 1 && *tokens < math.MaxUint32:
+		options.TruncatePromptTokens = *tokens
+	default:
+		return badRequest("truncate_prompt_tokens", "truncate_prompt_tokens is %d, but it must be at least 1, or -1 for the model's length", *tokens)
+	}
+	return nil
 }
 
 // scores returns the scores of a job. If one pair is refused, all are.

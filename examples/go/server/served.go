@@ -25,6 +25,7 @@ type served struct {
 	// Whether the chat template treats the role "developer" as one of its own.
 	hasDeveloper bool
 	dimensions   dimensions
+	scoreTokens  []uint32 // those of the model's scoring
 
 	stop    context.CancelFunc // ends the stepping of the engines; nil if they were never stepped
 	stopped chan struct{}      // closed when that has ended
@@ -54,6 +55,11 @@ func newServed(m *model, engines []*nanovllm.Engine, maxSkew int) (*served, erro
 	o.hasDeveloper = knowsDeveloper(pool.engine())
 	if len(m.engines) > 0 {
 		o.dimensions = readDimensions(m.engines[0].ModelPath)
+	}
+	if m.scoring != nil {
+		if o.scoreTokens, err = m.scoring.tokensOf(pool.engine()); err != nil {
+			return nil, err
+		}
 	}
 	return o, nil
 }

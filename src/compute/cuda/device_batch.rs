@@ -361,7 +361,7 @@ impl DeviceBatch {
         }
         let batch = &self.batch;
         let tiles = self.plan.tiles.iter().map(Vec::len).sum();
-        let asked = batch.samples() + batch.pooled_tokens.len() + 2 * batch.pooled_ranges.len();
+        let asked = batch.samples() + batch.pooled_tokens.len() + 3 * batch.pooled_ranges.len();
         let table_entries = batch.block_tables.len();
         let plans = (self.plan.decode.len(), DecodeLayout::new(batch.rows(), self.ctas));
         let shared = self.plan.decode.iter().map(|plan| plan.shared.layout().end).sum();

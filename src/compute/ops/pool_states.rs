@@ -1,4 +1,4 @@
-//! The mean of the states of some tokens: `out[i, ..] = sum of x[t, ..] / n`, where `t` runs over the `n` tokens of range `i` of `pooled_ranges`.
+//! One state of those of some tokens: `out[i, ..]` is what the kind of range `i` of `pooled_ranges` makes of `x[t, ..]`, where `t` runs over the tokens of the range.
 
 use crate::{Backend, Tensor};
 
@@ -7,7 +7,7 @@ use crate::{Backend, Tensor};
 /// | `out` | `[pooled_rows, hidden]` |
 /// | `x`   | `[tokens, hidden]`  |
 ///
-/// A range of one token gives its state, to the bit.
+/// A range of one token gives its state, to the bit. [`PoolKind`](crate::batch::PoolKind) has the formulas.
 ///
 /// # Panics
 ///

@@ -123,7 +123,7 @@ impl EngineHandle {
     pub(crate) fn add_checked(&self, prompt: Prompt, options: Arc<CheckedParams>, added_at: Instant) -> Result<u64> {
         self.check_leads()?;
         let given = prompt;
-        let (prompt, second_text) = self.validator.tokenize(given)?;
+        let (prompt, second_text) = self.validator.tokenize(given, &options)?;
         let limit = self.validator.token_limit(&prompt, &options.params)?;
         // A structure is not worth compiling for a request that cannot be queued.
         self.inbox.lock().check_room(options.params.sequences(), self.max_queue)?;

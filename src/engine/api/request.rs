@@ -99,12 +99,23 @@ impl CheckedParams {
     ///
     /// As [`SamplingParams::check`], and [`Error::Option`] where no token would be left to choose, or a beam search would need
     /// more candidates than there are log-probabilities.
-    pub fn new(mut params: SamplingParams, info: &ModelInfo) -> Result<CheckedParams> {
+    pub fn new(params: SamplingParams, info: &ModelInfo) -> Result<CheckedParams> {
         params.check(info.vocab_size)?;
-        let result = PooledResult::resolve(&mut params, info)?;
+        let result = PooledResult::resolve(&params, info)?;
         if !info.has_head && params.pooling == Pooling::None {
-            let what = "the model has no head and generates nothing: ask for an embedding by pooling".to_owned();
-            return Err(Error::Unsupported { what });
+            let what = match params.score_tokens.is_empty() {
+                true => "the model has no head and generates nothing: ask for an embedding by pooling",
+                false => "the model has no head and gives tokens no probabilities: leave score_tokens empty",
+            };
+            return Err(Error::Unsupported { what: what.to_owned() });
+        }
+        let most = info.limits.extra_samples + 1;
+        if params.score_tokens.len() > most {
+            return Err(Error::Option {
+                field: "num_score_tokens",
+                value: format!("{}, and a pass computes {most} of one request", params.score_tokens.len()),
+                wanted: "at most max_batched_tokens less max_num_seqs, and one more",
+            });
         }
         let ending_tokens = ending_tokens(&params, info)?;
         if let Some(beams) = params.beams

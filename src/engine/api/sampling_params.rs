@@ -63,6 +63,10 @@ pub struct SamplingParams {
     pub pooling: Pooling,
     /// How many leading numbers of the embedding are kept, which is normalized again where the model's are; `None`: all.
     pub embedding_dimensions: Option<u32>,
+    /// Tokens whose probabilities after the prompt are the scores of the request, which then generates nothing: at most [`limits::SCORE_TOKENS`]. Empty: it does not score.
+    pub score_tokens: Vec<TokenId>,
+    /// Tokens to which a longer prompt is cut that generates nothing; [`u32::MAX`]: as many as the model takes. `None`: it is refused.
+    pub truncation: Option<u32>,
     /// Beam search, whose best results are the completions; `None` samples.
     pub beams: Option<BeamParams>,
     /// Requests with different salts share no blocks, so that none can infer another one's prompt from timing. 0 is a salt too.
@@ -169,6 +173,8 @@ impl Default for SamplingParams {
             completions: 1,
             pooling: Pooling::None,
             embedding_dimensions: None,
+            score_tokens: Vec::new(),
+            truncation: None,
             beams: None,
             cache_salt: 0,
             pinning: Pinning::Evictable,
@@ -191,6 +197,11 @@ impl Default for SamplingParams {
 }
 
 impl SamplingParams {
+    /// Whether it generates tokens, rather than an embedding or scores.
+    pub fn generates(&self) -> bool {
+        self.pooling == Pooling::None && self.score_tokens.is_empty()
+    }
+
     /// Refuses values that are invalid for a model of `vocab_size` tokens.
     ///
     /// # Errors
@@ -218,6 +229,10 @@ impl SamplingParams {
         }
         if self.pooling != Pooling::None && self.completions != 1 {
             return Err(refusal("n", self.completions, "1 with pooling"));
+        }
+        self.check_score_tokens(vocab_size)?;
+        if let Some(tokens) = self.truncation.filter(|&tokens| tokens == 0 || self.generates()) {
+            return Err(refusal("truncate_prompt_tokens", tokens, "0 for a request that generates tokens"));
         }
         self.check_beams()?;
         if let Some(limit) = self.max_thinking_tokens.filter(|_| self.structure.is_some()) {
@@ -305,6 +320,37 @@ impl SamplingParams {
         limits::at_most("num_dry_sequence_breakers", breakers.len(), limits::DRY_BREAKERS, "NVLLM_MAX_DRY_BREAKERS")?;
         let what = "the length of a string in dry_sequence_breakers";
         limits::at_most(what, longest, limits::DRY_BREAKER_BYTES, "NVLLM_MAX_DRY_BREAKER_BYTES")
+    }
+
+    /// Refuses invalid tokens to score, and options that cannot be combined with them.
+    fn check_score_tokens(&self, vocab_size: usize) -> Result<()> {
+        let tokens = &self.score_tokens;
+        if tokens.is_empty() {
+            return Ok(());
+        }
+        limits::at_most("num_score_tokens", tokens.len(), limits::SCORE_TOKENS, "NVLLM_MAX_SCORE_TOKENS")?;
+        for (index, &token) in tokens.iter().enumerate() {
+            if token as usize >= vocab_size {
+                return Err(Error::TokenOutOfRange { token, index, vocab_size });
+            }
+            if tokens[..index].contains(&token) {
+                let value = format!("a list with token {token} twice");
+                return Err(refusal("score_tokens", value, "a list of distinct tokens"));
+            }
+        }
+        let has_tools = self.tools.as_ref().is_some_and(|tools| tools.told().is_some());
+        let others = [
+            ("pooling", self.pooling != Pooling::None, "NVLLM_POOLING_NONE with score_tokens"),
+            ("n", self.completions != 1, "1 with score_tokens"),
+            ("beam_width", self.beams.is_some(), "0 with score_tokens"),
+            ("num_prompt_logprobs", self.num_prompt_logprobs > 0, "0 with score_tokens"),
+            ("structure", self.structure.is_some(), "NULL with score_tokens"),
+            ("tools", has_tools, "NULL with score_tokens"),
+        ];
+        match others.into_iter().find(|(_, is_set, _)| *is_set) {
+            Some((field, _, wanted)) => Err(refusal(field, "set", wanted)),
+            None => Ok(()),
+        }
     }
 
     /// Refuses invalid beams, and options that cannot be combined with beams.

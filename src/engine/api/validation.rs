@@ -5,7 +5,7 @@
 
 use crate::api::handle::TextFiles;
 use crate::api::request::CheckedParams;
-use crate::api::sampling_params::{Pinning, Pooling, SamplingParams};
+use crate::api::sampling_params::{Pinning, SamplingParams};
 use crate::options::PrefixCache;
 use crate::schedule::sequence::ThinkingLimit;
 use crate::{EngineLimits, Prompt};
@@ -117,7 +117,20 @@ impl RequestValidator {
     ///
     /// [`Error::PromptEmpty`] and [`Error::PromptTooLong`] for tokens; [`Error::NoTokenizer`], [`Error::Tokenizer`] and
     /// [`Error::PromptTooLong`] for text.
-    pub fn tokenize(&self, prompt: Prompt) -> Result<(Vec<TokenId>, usize)> {
+    pub fn tokenize(&self, prompt: Prompt, options: &CheckedParams) -> Result<(Vec<TokenId>, usize)> {
+        let most = options.result.max_tokens.unwrap_or(usize::MAX);
+        let (tokens, second) = match options.params.truncation {
+            Some(tokens) => self.tokenize_cut(prompt, (tokens as usize).min(most).min(self.length_limit() - 1))?,
+            None => self.tokenize_whole(prompt)?,
+        };
+        if tokens.len() > most {
+            let option = "max_seq_length of the model's folder";
+            return Err(Error::TextTooLong { tokens: tokens.len(), limit: most, option });
+        }
+        Ok((tokens, second))
+    }
+
+    fn tokenize_whole(&self, prompt: Prompt) -> Result<(Vec<TokenId>, usize)> {
         let tokens = match prompt {
             Prompt::Text(text) => self.encode(text)?,
             Prompt::Tokens(tokens) => {
@@ -128,6 +141,20 @@ impl RequestValidator {
         };
         let len = tokens.len();
         Ok((tokens, len))
+    }
+
+    /// As many tokens as fit.
+    fn tokenize_cut(&self, prompt: Prompt, most: usize) -> Result<(Vec<TokenId>, usize)> {
+        let (tokens, second) = match prompt {
+            Prompt::Text(text) => self.tokenizer()?.encode_cut(text, None, self.added_to(text), most)?,
+            Prompt::Pair(first, second) => {
+                self.check_pairs()?;
+                self.tokenizer()?.encode_cut(first, Some(second), AddedTokens::Add, most)?
+            }
+            Prompt::Tokens(tokens) => (tokens[..tokens.len().min(most)].to_vec(), usize::MAX),
+        };
+        let second = second.min(tokens.len());
+        Ok((tokens, second))
     }
 
     /// The beginning of the structure that a request asks for, by itself or by its tools. `format` is how the model writes its answers.
@@ -142,7 +169,7 @@ impl RequestValidator {
         prompt: Prompt,
     ) -> Result<Option<Arc<Opening>>> {
         let CheckedParams { params, ending_tokens, .. } = options;
-        if params.pooling != Pooling::None {
+        if !params.generates() {
             return Ok(None);
         }
         let ending = if params.min_tokens == 0 { &ending_tokens[..] } else { &[] };
@@ -173,7 +200,7 @@ impl RequestValidator {
         prompt: Prompt,
     ) -> Result<Option<Arc<ThinkingLimit>>> {
         let Some(tokens) = options.params.max_thinking_tokens else { return Ok(None) };
-        if options.params.pooling != Pooling::None {
+        if !options.params.generates() {
             return Ok(None);
         }
         let (format, tokenizer) = (format?, self.tokenizer()?);
@@ -236,7 +263,7 @@ impl RequestValidator {
         let pool_tokens = self.info.pool_tokens();
         let (needed, limit) = match params.max_tokens {
             // Nothing is generated, but a sequence always has room for one more token.
-            _ if params.pooling != Pooling::None => (tokens, tokens + 1),
+            _ if !params.generates() => (tokens, tokens + 1),
             Some(max) => {
                 let reach = limits.model_len.min(tokens.saturating_add(max as usize));
                 (reach, reach)
@@ -249,20 +276,28 @@ impl RequestValidator {
         Ok(limit)
     }
 
-    fn encode(&self, text: &str) -> Result<Vec<TokenId>> {
-        let added = match self.beginnings.iter().any(|beginning| text.starts_with(beginning)) {
+    /// Whether the tokens around a text are added to this one.
+    fn added_to(&self, text: &str) -> AddedTokens {
+        match self.beginnings.iter().any(|beginning| text.starts_with(beginning)) {
             true => AddedTokens::Omit,
             false => AddedTokens::Add,
-        };
-        let encoding = Encoding { added, spelled: SpelledTokens::Parse };
+        }
+    }
+
+    fn encode(&self, text: &str) -> Result<Vec<TokenId>> {
+        let encoding = Encoding { added: self.added_to(text), spelled: SpelledTokens::Parse };
         self.tokenizer()?.encode_within(text, encoding, self.length_limit()).map_err(|error| self.of_length(error))
     }
 
-    fn encode_pair(&self, first: &str, second: &str) -> Result<(Vec<TokenId>, usize)> {
-        if self.info.pooled.scores.is_none() {
-            let what = "the model gives no scores of pairs of texts".to_owned();
-            return Err(Error::Unsupported { what });
+    fn check_pairs(&self) -> Result<()> {
+        match self.info.pooled.scores {
+            Some(_) => Ok(()),
+            None => Err(Error::Unsupported { what: "the model gives no scores of pairs of texts".to_owned() }),
         }
+    }
+
+    fn encode_pair(&self, first: &str, second: &str) -> Result<(Vec<TokenId>, usize)> {
+        self.check_pairs()?;
         let tokenizer = self.tokenizer()?;
         tokenizer.encode_pair_within(first, second, self.length_limit()).map_err(|error| self.of_length(error))
     }

@@ -28,7 +28,7 @@ use crate::schedule::pins::Pins;
 use crate::schedule::sequence::{Pin, Sequence, SequenceKey, SequenceStatus};
 use base::error::{Error, Result, room};
 use compute::Windowed;
-use compute::batch::{Batch, BatchLimits, BlockCopy, Chosen, FROM_PREVIOUS, Sampled, StateCopy, StateSlot};
+use compute::batch::{Batch, BatchLimits, BlockCopy, Chosen, FROM_PREVIOUS, Sampled, Sampling, StateCopy, StateSlot};
 use runner::StateInfo;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::{Bound, Range};
@@ -115,6 +115,8 @@ struct Row {
     tokens: usize,
     /// Samples that only score tokens of its prompt.
     scored: usize,
+    /// Samples behind these that score tokens behind its prompt.
+    scored_tokens: usize,
     output: RowOutput,
 }
 
@@ -516,7 +518,8 @@ impl Scheduler {
                 table.block_tables.resize(filled, 0);
             }
             states::write_states(sequence, start..end, self.interval, &mut self.pool, pass, batch);
-            let scored = ask_for_scores(sequence, start..end, batch);
+            let (scored, scored_tokens) =
+                (ask_for_scores(sequence, start..end, batch), ask_for_tokens(sequence, batch));
             let output = match sequence.pooled_rows_of(sequence.scheduled) {
                 0 if sequence.is_pooled() || end < sequence.expected_tokens() => RowOutput::Nothing,
                 0 => RowOutput::Token,
@@ -536,7 +539,7 @@ impl Scheduler {
             }
             let tokens = std::mem::take(&mut sequence.scheduled);
             sequence.in_flight += tokens;
-            pass.rows.push(Row { key: sequence.key, tokens, scored, output });
+            pass.rows.push(Row { key: sequence.key, tokens, scored, scored_tokens, output });
             let prompt = sequence.prompt_tokens();
             pass.prompt_tokens += end.min(prompt) - start.min(prompt);
         }
@@ -564,7 +567,8 @@ impl Scheduler {
         pass.locks.iter().for_each(|&slot| self.pool.states().unlock(slot));
         for row in &pass.rows {
             let scores = samples.start..samples.start + row.scored;
-            samples.start = scores.end;
+            let token_scores = scores.end..scores.end + row.scored_tokens;
+            samples.start = token_scores.end;
             let mut states = &hidden_states[..0];
             let sample = match row.output {
                 RowOutput::Token => Some(samples.next().expect("the runner answers each sample")),
@@ -597,6 +601,7 @@ impl Scheduler {
                 sequence.release_window(window, &mut self.pool);
             }
             scores.for_each(|score| sequence.score_prompt(sampled, score));
+            token_scores.for_each(|score| sequence.score_token(sampled, score));
             sequence.awaited -= usize::from(sample.is_some());
             if sequence.status == SequenceStatus::Cancelled {
                 on_event(sequence, Event::Cancelled);
@@ -612,8 +617,10 @@ impl Scheduler {
                         }
                     }
                 }
-            } else if !states.is_empty() {
-                sequence.pool(states, width);
+            } else if !states.is_empty() || row.scored_tokens > 0 {
+                if !states.is_empty() {
+                    sequence.pool(states, width);
+                }
                 if sequence.pooling_is_done() {
                     on_event(sequence, Event::Pooled);
                 }
@@ -652,10 +659,15 @@ fn schedule_chunk(sequence: &mut Sequence, pool: &mut BlockManager, room: &mut R
     }
     // Blocks of window tables are taken when they are needed.
     let start = sequence.scheduled_end();
+    // One sample is that which each row has.
+    if sequence.scored_tokens_of(tokens).len() > room.samples + 1 {
+        tokens -= 1;
+    }
     tokens = tokens.min(sequence.table.extend_window(start + tokens, pool).saturating_sub(start));
     if sequence.unscored_prompt_tokens() > 0 {
         room.samples -= tokens.saturating_sub(1);
     }
+    room.samples -= sequence.scored_tokens_of(tokens).len().saturating_sub(1);
     room.tokens -= tokens;
     room.pooled_rows -= sequence.pooled_rows_of(tokens);
     sequence.scheduled = tokens;
@@ -676,6 +688,16 @@ fn ask_for_scores(sequence: &Sequence, positions: Range<usize>, batch: &mut Batc
         }
     }
     batch.samples() - before
+}
+
+/// Adds a sample for each token whose log-probability behind the last row is asked for; returns how many.
+fn ask_for_tokens(sequence: &Sequence, batch: &mut Batch) -> usize {
+    let tokens = sequence.scored_tokens_of(sequence.scheduled);
+    for &token in tokens {
+        batch.sampled_tokens.push(batch.tokens() as u32 - 1);
+        batch.sampling.push(Sampling { forced: token, logprobs: 1, ..Sampling::GREEDY });
+    }
+    tokens.len()
 }
 
 /// Adds a sample for the last token of the last row.

@@ -4,14 +4,15 @@
 
 use crate::api::prompt::Content;
 use crate::api::request::Request;
-use crate::api::sampling_params::{Pinning, Pooling, SamplingParams, StopToken};
+use crate::api::sampling_params::{Pinning, SamplingParams, StopToken};
 use crate::results::output::{Finish, Output};
 use crate::results::stop_strings::Complete;
 use crate::schedule::blocks::{BlockManager, WindowEntries};
 use base::TokenId;
 use block_table::{BlockTable, Reuse};
-use compute::batch::{BlockId, Chosen, LogitBias, Sampled, Sampling};
+use compute::batch::{BlockId, Chosen, LogitBias, PoolKind, PooledRange, Sampled, Sampling};
 use detokenizer::{Detokenizer, StopRule};
+use runner::Pool;
 use sampler_state::{NextToken, SamplerState};
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -293,14 +294,14 @@ impl Sequence {
 
     /// Hidden states that it pools from the next `tokens` after those in flight.
     pub fn pooled_rows_of(&self, tokens: usize) -> usize {
-        match self.params().pooling {
-            Pooling::None => 0,
-            _ if self.is_whole() => usize::from(tokens > 0),
-            Pooling::First | Pooling::Auto => unreachable!("resolved and refused when the request was checked"),
-            Pooling::Last => {
+        match self.pools() {
+            None => 0,
+            Some(_) if self.is_whole() => usize::from(tokens > 0),
+            // The first is that of a text that is computed whole.
+            Some(Pool::First | Pool::Last) => {
                 usize::from(tokens > 0 && self.table.computed() + self.in_flight + tokens == self.prompt_tokens())
             }
-            Pooling::Mean => tokens,
+            Some(Pool::Mean | Pool::MeanSqrtLen | Pool::WeightedMean | Pool::Max) => tokens,
         }
     }
 
@@ -310,13 +311,32 @@ impl Sequence {
     }
 
     /// The tokens whose states it pools, of those of a text that is computed whole.
-    pub fn pooled_range(&self, tokens: Range<usize>) -> [u32; 2] {
-        let pooled = match self.params().pooling {
-            Pooling::First => tokens.start..tokens.start + 1,
-            Pooling::Last => tokens.end - 1..tokens.end,
-            Pooling::None | Pooling::Mean | Pooling::Auto => tokens,
+    pub fn pooled_range(&self, tokens: Range<usize>) -> PooledRange {
+        let pooled = match self.pools() {
+            Some(Pool::First) => tokens.start..tokens.start + 1,
+            Some(Pool::Last) => tokens.end - 1..tokens.end,
+            _ => tokens,
         };
-        [pooled.start as u32, pooled.end as u32]
+        PooledRange { first: pooled.start as u32, end: pooled.end as u32, kind: self.pool_kind() }
+    }
+
+    /// Which of its states become one.
+    fn pools(&self) -> Option<Pool> {
+        self.request.options.result.pool
+    }
+
+    fn pool_kind(&self) -> PoolKind {
+        match self.pools() {
+            None | Some(Pool::First | Pool::Last | Pool::Mean) => PoolKind::Mean,
+            Some(Pool::MeanSqrtLen) => PoolKind::MeanSqrtLen,
+            Some(Pool::WeightedMean) => PoolKind::WeightedMean,
+            Some(Pool::Max) => PoolKind::Max,
+        }
+    }
+
+    /// Whether it pools the states of all tokens, also of those that come from the prefix cache, which has no states.
+    fn pools_all(&self) -> bool {
+        !matches!(self.pools(), None | Some(Pool::First | Pool::Last))
     }
 
     /// The first token of the second text of a pair, or the number of tokens.
@@ -326,14 +346,32 @@ impl Sequence {
 
     /// Whether it generates no token.
     pub fn is_pooled(&self) -> bool {
-        self.params().pooling != Pooling::None
+        !self.params().generates()
+    }
+
+    /// Tokens whose log-probabilities after the prompt are asked for with the `tokens` after those in flight. None before the last ones.
+    pub fn scored_tokens_of(&self, tokens: usize) -> &[TokenId] {
+        let is_last = tokens > 0 && self.table.computed() + self.in_flight + tokens == self.prompt_tokens();
+        if is_last { &self.params().score_tokens } else { &[] }
+    }
+
+    /// Takes in the log-probability of the next one of these tokens.
+    pub fn score_token(&mut self, sampled: &Sampled, sample: usize) {
+        self.pooled.push(f64::from(sampled.chosen(sample, 1).logprob));
     }
 
     /// Adds hidden states. `[states, hidden]`
     pub fn pool(&mut self, states: &[f32], hidden: usize) {
-        self.pooled.resize(hidden, 0.0);
-        for state in states.chunks_exact(hidden) {
-            self.pooled.iter_mut().zip(state).for_each(|(sum, &x)| *sum += f64::from(x));
+        let kind = if self.is_whole() { PoolKind::Mean } else { self.pool_kind() };
+        self.pooled.resize(hidden, if kind == PoolKind::Max { f64::NEG_INFINITY } else { 0.0 });
+        let first = self.table.computed() - (states.len() / hidden).min(self.table.computed());
+        for (place, state) in (first..).zip(states.chunks_exact(hidden)) {
+            let states = self.pooled.iter_mut().zip(state.iter().map(|&x| f64::from(x)));
+            match kind {
+                PoolKind::Mean | PoolKind::MeanSqrtLen => states.for_each(|(sum, x)| *sum += x),
+                PoolKind::WeightedMean => states.for_each(|(sum, x)| *sum += (place + 1) as f64 * x),
+                PoolKind::Max => states.for_each(|(sum, x)| *sum = sum.max(x)),
+            }
         }
     }
 
@@ -357,7 +395,7 @@ impl Sequence {
         self.begin();
         self.table.reserve(self.request.limit, pool);
         // Cached tokens are not computed, so that they have neither logits nor hidden states.
-        let reuse = match self.unscored_prompt_tokens() > 0 || self.params().pooling == Pooling::Mean {
+        let reuse = match self.unscored_prompt_tokens() > 0 || self.pools_all() {
             true => Reuse::Nothing,
             false => Reuse::Prefix { held, held_window },
         };
@@ -518,12 +556,15 @@ impl Sequence {
 
     /// Ends it with its embedding, which it writes to `output`.
     pub fn embed(&mut self, now: Instant, output: &mut Output) {
-        let states = match self.params().pooling {
-            Pooling::Mean if !self.is_whole() => self.prompt_tokens() as f64,
-            _ => 1.0,
+        let states = match self.pools_all() && !self.is_whole() {
+            true => self.pool_kind().divisor(self.prompt_tokens()),
+            false => 1.0,
         };
         let state = self.pooled.iter().map(|sum| (sum / states) as f32);
         self.request.options.result.write(state, output);
+        if !self.params().score_tokens.is_empty() {
+            self.sampler.cumulative_logprob = self.pooled.iter().map(|logprob| logprob.exp()).sum::<f64>().ln() as f32;
+        }
         self.time_to_first_token_us = now.duration_since(self.request.added_at).as_micros() as u64;
         self.end(Finish::Stop, None, output);
     }

@@ -76,7 +76,7 @@ fn mlp(spec: &DecoderSpec) -> &Mlp {
 
 #[test]
 fn no_field_of_a_published_encoder_is_left_unread() {
-    for config in [minilm(), bge_m3(), modernbert(), nomic(), embedding_gemma()] {
+    for config in [minilm(), bge_m3(), modernbert(), nomic(), embedding_gemma(), gte(), jina_v3()] {
         let (described, unread) = parse(&config).unwrap_or_else(|error| panic!("{error}: {config}"));
         let spec = described.spec;
         assert_eq!(unread, Vec::<String>::new(), "{config}");
@@ -120,6 +120,43 @@ fn nomic_bert_has_the_names_of_fields_of_another_model() {
     let spec = described(&nomic());
     assert_eq!((spec.hidden, spec.layers.len(), spec.max_positions, mlp(&spec).width), (768, 12, 8192, 3072));
     assert_eq!((spec.ropes[0].theta, spec.added.types, spec.added.positions), (1000.0, Some(2), None));
+}
+
+fn gte() -> Value {
+    json!({
+        "architectures": ["GteModel"], "attention_probs_dropout_prob": 0.0, "bos_token_id": 0, "classifier_dropout": 0.0, "dtype": "float16",
+        "eos_token_id": 2, "hidden_act": "gelu", "hidden_dropout_prob": 0.1, "hidden_size": 768, "initializer_range": 0.02,
+        "intermediate_size": 3072, "layer_norm_eps": 1e-12, "max_position_embeddings": 8192, "model_type": "gte", "num_attention_heads": 12,
+        "num_hidden_layers": 12, "pad_token_id": 1, "rope_parameters": {"rope_theta": 160000.0, "rope_type": "default"},
+        "tie_word_embeddings": true, "transformers_version": "5.23.0", "type_vocab_size": 1, "vocab_size": 250048
+    })
+}
+
+fn jina_v3() -> Value {
+    let mut config = gte();
+    config["architectures"] = json!(["JinaEmbeddingsV3Model"]);
+    config["model_type"] = json!("jina_embeddings_v3");
+    config["use_cache"] = json!(true);
+    config
+}
+
+#[test]
+fn gte_has_a_gate_and_a_bias_behind_it_alone() {
+    let (gte, jina) = (described(&gte()), described(&jina_v3()));
+    assert_eq!(
+        (mlp(&gte).form, mlp(&gte).bias, mlp(&gte).down_bias),
+        (MlpForm::GatedBy(Curve::Gelu), Bias::None, Bias::Added)
+    );
+    assert_eq!(
+        (mlp(&jina).form, mlp(&jina).bias, mlp(&jina).down_bias),
+        (MlpForm::Ungated(Curve::Gelu), Bias::Added, Bias::Added)
+    );
+    assert_eq!((attention(&gte, 0).qkv_bias, gte.added.types, gte.added.positions), (Bias::Added, Some(1), None));
+    let mut without = self::gte();
+    without["type_vocab_size"] = json!(0);
+    without.as_object_mut().unwrap().remove("rope_parameters");
+    let without = described(&without);
+    assert_eq!((without.added.types, without.ropes[0].theta), (None, 160_000.0));
 }
 
 #[test]

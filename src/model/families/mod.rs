@@ -19,6 +19,7 @@ pub(crate) mod glm4_moe_lite;
 pub(crate) mod gpt_oss;
 pub(crate) mod granite;
 pub(crate) mod granite_hybrid;
+pub(crate) mod gte;
 pub(crate) mod hunyuan;
 pub(crate) mod lfm2;
 pub(crate) mod lfm2_moe;
@@ -90,4 +91,6 @@ pub const FAMILIES: &[&Family] = &[
     &bert::XLM_ROBERTA,
     &modernbert::FAMILY,
     &nomic_bert::FAMILY,
+    &gte::FAMILY,
+    &gte::JINA_V3,
 ];

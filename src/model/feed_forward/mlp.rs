@@ -111,7 +111,7 @@ impl<B: Backend> Mlp<B> {
             shape: Shape::of(spec),
             into: Linear::load(backend, weights, Inputs::all(hidden), &stacked, spec.bias, true)?,
             form: spec.form,
-            down: Linear::load(backend, weights, inputs, &[down], spec.bias, adds_bias)?,
+            down: Linear::load(backend, weights, inputs, &[down], spec.down_bias, adds_bias)?,
         })
     }
 
@@ -176,11 +176,15 @@ pub fn projections_into(parts: &MlpNames, form: MlpForm, width: usize, own: &Ran
             let own = vec![own.clone(), width + own.start..width + own.end];
             vec![Projection { name: both.into(), outputs: 2 * width, own }]
         }
+        (GateUpNames::UpFirst(both), MlpForm::Gated { .. } | MlpForm::GatedBy(_)) => {
+            let own = vec![width + own.start..width + own.end, own.clone()];
+            vec![Projection { name: both.into(), outputs: 2 * width, own }]
+        }
         (GateUpNames::Alternating(both), MlpForm::Gated { .. } | MlpForm::GatedBy(_)) => {
             let own = 2 * own.start..2 * own.end;
             vec![Projection { name: both.into(), outputs: 2 * width, own: vec![own] }]
         }
-        (GateUpNames::Fused(_) | GateUpNames::Alternating(_), MlpForm::Ungated(_)) => {
+        (GateUpNames::Fused(_) | GateUpNames::UpFirst(_) | GateUpNames::Alternating(_), MlpForm::Ungated(_)) => {
             unreachable!("names of such a family")
         }
     }

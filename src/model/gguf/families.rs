@@ -1,5 +1,6 @@
 //! The families in GGUF files: which architecture names them, and which keys they have besides those that all share.
 
+mod encoders;
 mod experts;
 
 use super::config::Config;
@@ -307,6 +308,10 @@ pub const FAMILIES: &[GgufFamily] = &[
         fields: muse_glimmer_fields,
         ..PLAIN
     },
+    encoders::BERT,
+    encoders::NOMIC_BERT,
+    encoders::MODERN_BERT,
+    encoders::GEMMA_EMBEDDING,
 ];
 
 /// Tensors that only a model with biases has.

@@ -9,6 +9,7 @@
 mod config;
 mod families;
 mod names;
+mod pooled;
 mod rope;
 mod settings;
 
@@ -22,6 +23,7 @@ use config::Config;
 use families::{FAMILIES, GgufFamily, Mark, Rotation};
 use formats::Coding;
 use formats::source::gguf::{GgmlType, Gguf};
+pub use pooled::pooled;
 use serde_json::{Map, Value};
 
 /// A GGUF file, described as a config.json would describe it.

@@ -176,6 +176,20 @@ pub static NEMOTRON_H: GgufNames = GgufNames::never_fused(Names {
     ..PLAIN
 });
 
+/// Norms of the stream behind each part, and no gate.
+pub static BERT: GgufNames = GgufNames::of(Names {
+    mlp: MlpNames { gate_up: GateUpNames::Separate { gate: "", up: "ffn_up" }, ..PLAIN.mlp },
+    ..NOMIC_BERT.separate
+});
+pub static NOMIC_BERT: GgufNames = GgufNames::of(Names {
+    added: AddedNames { positions: "position_embd", types: "token_types", norm: "token_embd_norm" },
+    mixer_norms: NormNames { before: "", after: "attn_output_norm" },
+    feed_forward_norms: NormNames { before: "", after: "layer_output_norm" },
+    ..PLAIN
+});
+pub static MODERN_BERT: GgufNames =
+    GgufNames::of(Names { added: AddedNames { norm: "token_embd_norm", ..AddedNames::NONE }, mlp: FUSED_MLP, ..PLAIN });
+
 impl Names {
     const fn with_delta(self, input: DeltaInputNames) -> Names {
         Names { delta: DeltaNames { input, ..self.delta }, ..self }

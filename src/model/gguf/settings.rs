@@ -45,6 +45,7 @@ const SETTINGS: &[(&str, Neutral)] = &[
     ("rope.scaling.yarn_ext_factor", Neutral::One),
     ("rope.scaling.yarn_log_multiplier", Neutral::AtMostZero),
     // Parts that a dense decoder has not.
+    ("moe_every_n_layers", Neutral::AtMostZero),
     ("expert_count", Neutral::AtMostOne),
     ("expert_used_count", Neutral::AtMostOne),
     ("expert_shared_feed_forward_length", Neutral::AtMostZero),
@@ -85,8 +86,9 @@ const HARMLESS: &[&str] = &[
     "rope.scaling.yarn_ext_factor",
     // About the training, but for Granite.
     "rope.scaling.finetuned",
-    // Heads of other tasks.
+    // Of what becomes of the states.
     "pooling_type",
+    "classifier.pooling_type",
     "classifier.output_labels",
     "tensor_data_layout",
 ];

@@ -97,8 +97,10 @@ pub struct Mlp {
     pub width: usize,
     /// What is between them.
     pub form: MlpForm,
-    /// Of all projections.
+    /// Of the projections into it.
     pub bias: Bias,
+    /// Of the projection out of it.
+    pub down_bias: Bias,
 }
 
 /// What an MLP computes.

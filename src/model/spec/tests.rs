@@ -31,7 +31,7 @@ fn spec(change: impl FnOnce(&mut SelfAttention, &mut Mlp)) -> DecoderSpec {
         let norms = SublayerNorms::before(norm);
         LayerSpec::pair((norms, Mixer::Attention(attention)), (norms, FeedForward::Dense(mlp)))
     };
-    let mlp = Mlp { width: 80, form: MlpForm::gated(Activation::Silu), bias: Bias::None };
+    let mlp = Mlp { width: 80, form: MlpForm::gated(Activation::Silu), bias: Bias::None, down_bias: Bias::None };
     let (mut other, mut other_mlp) = (attention(), mlp.clone());
     change(&mut other, &mut other_mlp);
     DecoderSpec {

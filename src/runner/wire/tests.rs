@@ -81,7 +81,12 @@ fn random_batch(rng: &mut Rng, bounds: &BatchBounds) -> Batch {
         batch.row_starts.push(batch.token_ids.len() as u32);
         batch.context_lens.push(context as u32);
         batch.block_tables.extend(&blocks);
-        if rng.below(3) > 0 {
+        if bounds.limits.whole_rows {
+            batch.token_types.extend((0..new).map(|_| rng.below(2) as u32));
+            let end = batch.tokens() as u32;
+            let first = end - rng.between(1, new) as u32;
+            batch.pooled_ranges.push(PooledRange { first, end, kind: PoolKind::ALL[rng.below(4)] });
+        } else if rng.below(3) > 0 {
             let sampling = random_sampling(rng, &mut batch, bounds.depth);
             batch.sampled_tokens.push(batch.tokens() as u32 - 1);
             batch.sampling.push(sampling);
@@ -126,6 +131,45 @@ fn a_batch_arrives_as_it_was_sent() {
             assert_eq!(format!("{found:?}"), format!("{batch:?}"));
         }
     }
+}
+
+fn bounds_of_encoders() -> BatchBounds {
+    let plain = bounds(1);
+    BatchBounds { limits: BatchLimits { whole_rows: true, ..plain.limits }, ..plain }
+}
+
+#[test]
+fn a_batch_of_whole_texts_arrives_as_it_was_sent() {
+    let (bounds, mut rng) = (bounds_of_encoders(), Rng(3));
+    let (mut decoder, mut found) = (BatchDecoder::new(bounds), Batch::with_limits(&bounds.limits));
+    for _ in 0..1000 {
+        let batch = random_batch(&mut rng, &bounds);
+        let bytes = encoded(&batch);
+        assert!(bytes.len() <= bounds.max_bytes());
+        decoder.decode(&bytes, &mut found).unwrap();
+        assert_eq!(format!("{found:?}"), format!("{batch:?}"));
+    }
+    // The first of these seeds whose batch has rows.
+    let seed = (0..).find(|&seed| random_batch(&mut Rng(seed), &bounds).rows() > 1).unwrap();
+    let batch = || random_batch(&mut Rng(seed), &bounds);
+    type Spoil = fn(&mut Batch);
+    let cases: [(Spoil, &str); 4] = [
+        (|batch| batch.token_types.clear(), "of its"),
+        (|batch| batch.token_types[0] = 2, "type of a token 2"),
+        (|batch| batch.pooled_ranges[0].end = 65, "a pooled range is out of range"),
+        (|batch| batch.pooled_ranges[0].first = batch.pooled_ranges[0].end, "a pooled range is out of range"),
+    ];
+    for (spoil, words) in cases {
+        let mut batch = batch();
+        spoil(&mut batch);
+        let refused = decoder.decode(&encoded(&batch), &mut found).unwrap_err();
+        assert!(refused.contains(words), "{refused}");
+    }
+    let mut bytes = encoded(&batch());
+    let at = bytes.len() - 4;
+    bytes[at] = 4;
+    let refused = decoder.decode(&bytes, &mut found).unwrap_err();
+    assert_eq!(refused, "the kind of a pooled range is out of range");
 }
 
 #[test]

@@ -22,12 +22,14 @@ use model_file::{Cutting, Facts, Speed};
 use os::thread;
 use serde::Deserialize;
 use token_table::TokenTable;
+use tokenizers::PostProcessor;
 use tokenizers::decoders::DecoderWrapper;
 use tokenizers::models::ModelWrapper;
 use tokenizers::normalizers::NormalizerWrapper;
 use tokenizers::pre_tokenizers::PreTokenizerWrapper;
 use tokenizers::processors::PostProcessorWrapper;
 use tokenizers::tokenizer::{AddedToken, AddedVocabulary, Encoding as CrateEncoding, Model, OffsetType, PreTokenizer};
+use tokenizers::utils::truncation::{TruncationParams, truncate_encodings};
 
 /// The tokenizer of a model folder. May be used from any thread.
 pub struct Tokenizer {
@@ -172,14 +174,7 @@ impl Tokenizer {
     ///
     /// As [`Tokenizer::encode`]; [`Error::PromptTooLong`] and [`Error::PromptFarTooLong`] when there are too many tokens.
     pub fn encode_within(&self, text: &str, encoding: Encoding, limit: usize) -> Result<Vec<TokenId>> {
-        if text.len() > limits::TEXT_BYTES {
-            let value = format!("of {} bytes", text.len());
-            return Err(Error::Option {
-                field: "text",
-                value,
-                wanted: "of at most 16777216 bytes, NVLLM_MAX_TEXT_BYTES",
-            });
-        }
+        check_bytes(text)?;
         let mut tokens = match &self.frame {
             Some(frame) if text.len() > PIECE_BYTES && self.facts.cutting != Cutting::Nowhere => {
                 self.encode_in_pieces(text, encoding, frame, limit)?
@@ -204,24 +199,75 @@ impl Tokenizer {
     /// As [`Tokenizer::encode_within`]; [`Error::Unsupported`] where the tokenizer cannot join texts.
     pub fn encode_pair_within(&self, first: &str, second: &str, limit: usize) -> Result<(Vec<TokenId>, usize)> {
         for text in [first, second] {
-            if text.len() > limits::TEXT_BYTES {
-                let value = format!("of {} bytes", text.len());
-                let wanted = "of at most 16777216 bytes, NVLLM_MAX_TEXT_BYTES";
-                return Err(Error::Option { field: "text", value, wanted });
-            }
+            check_bytes(text)?;
             self.check_length(text, 0, limit)?;
         }
-        if self.inner.get_post_processor().is_none() {
-            let what = "the tokenizer does not say how the two texts of a pair are joined".to_owned();
-            return Err(Error::Unsupported { what });
-        }
-        let encoded = contain(|| self.inner.encode_fast((first, second), true).map_err(|error| error.to_string()));
-        let encoded = encoded.map_err(|panic| format!("failed on this text: {panic}")).and_then(|encoded| encoded);
-        let encoded = encoded.map_err(|reason| Error::Tokenizer { reason })?;
-        let (tokens, types) = (encoded.get_ids().to_vec(), encoded.get_type_ids());
+        self.check_joins(true)?;
+        let (tokens, second) = self.joined(|| self.inner.encode_fast((first, second), true))?;
         if tokens.len() >= limit {
             return Err(Error::PromptTooLong { tokens: tokens.len(), limit });
         }
+        Ok((tokens, second))
+    }
+
+    /// The first tokens of a text, or of a pair of texts, with those that stand around them: `limit` at most. Of a pair, the longer text is cut first. What is
+    /// returned is that of [`Tokenizer::encode_pair_within`].
+    ///
+    /// # Errors
+    ///
+    /// As there, and [`Error::Option`] where the tokens around the texts are more.
+    pub fn encode_cut(
+        &self,
+        first: &str,
+        second: Option<&str>,
+        added: AddedTokens,
+        limit: usize,
+    ) -> Result<(Vec<TokenId>, usize)> {
+        for text in [Some(first), second].into_iter().flatten() {
+            check_bytes(text)?;
+            self.check_length(text, 0, usize::MAX)?;
+        }
+        self.check_joins(second.is_some())?;
+        let adds = added == AddedTokens::Add;
+        let around = |is_pair| self.inner.get_post_processor().map_or(0, |added| added.added_tokens(is_pair));
+        let around = if adds { around(second.is_some()) } else { 0 };
+        if around > limit {
+            let value = format!("{limit}, and {around} tokens stand around a text");
+            let wanted = "0, or at least the number of these tokens";
+            return Err(Error::Option { field: "truncate_prompt_tokens", value, wanted });
+        }
+        let cut = TruncationParams { max_length: limit - around, ..TruncationParams::default() };
+        self.joined(|| {
+            let first = self.inner.encode_fast(first, false)?;
+            let second = match second {
+                Some(second) => {
+                    let mut second = self.inner.encode_fast(second, false)?;
+                    second.set_type_ids(vec![1; second.len()]);
+                    Some(second)
+                }
+                None => None,
+            };
+            let (first, second) = truncate_encodings(first, second, &cut)?;
+            self.inner.post_process(first, second, adds)
+        })
+    }
+
+    /// Refuses a pair where the tokenizer cannot join texts.
+    fn check_joins(&self, is_pair: bool) -> Result<()> {
+        match self.inner.get_post_processor() {
+            None if is_pair => Err(Error::Unsupported {
+                what: "the tokenizer does not say how the two texts of a pair are joined".to_owned(),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// The tokens that the crate made, and the first of those of type 1.
+    fn joined(&self, make: impl FnOnce() -> tokenizers::Result<CrateEncoding>) -> Result<(Vec<TokenId>, usize)> {
+        let encoded = contain(|| make().map_err(|error| error.to_string()));
+        let encoded = encoded.map_err(|panic| format!("failed on this text: {panic}")).and_then(|encoded| encoded);
+        let encoded = encoded.map_err(|reason| Error::Tokenizer { reason })?;
+        let (tokens, types) = (encoded.get_ids().to_vec(), encoded.get_type_ids());
         let second = types.iter().position(|&kind| kind != 0).unwrap_or(tokens.len());
         if types[second.min(types.len())..].iter().any(|&kind| kind != 1) {
             let what = "the tokenizer gives the tokens of a pair types that do not rise from 0 to 1".to_owned();
@@ -428,6 +474,17 @@ struct Parts {
 }
 
 /// A tokenizer of the crate, with the settings that this library wants.
+/// Refuses a text that is too long for any model.
+fn check_bytes(text: &str) -> Result<()> {
+    match text.len() {
+        len if len > limits::TEXT_BYTES => {
+            let wanted = "of at most 16777216 bytes, NVLLM_MAX_TEXT_BYTES";
+            Err(Error::Option { field: "text", value: format!("of {len} bytes"), wanted })
+        }
+        _ => Ok(()),
+    }
+}
+
 fn parse(json: &[u8]) -> std::result::Result<tokenizers::Tokenizer, String> {
     let parts: Parts = serde_json::from_slice(json).map_err(|error| error.to_string())?;
     if let Some(version) = parts.version.filter(|version| version != "1.0") {

@@ -1,13 +1,14 @@
 """Trains small tokenizers of the kinds that models have, and records what they make of hard texts.
 
 Writes, beside this script, one folder a tokenizer with its tokenizer.json, and tokenizers.json with the expected tokens and
-texts. The training of sentencepiece, metaspace and wordpiece depends on the order of a hash table: name the others. Needs the
-package tokenizers (0.23.3 made the committed files).
+texts. The training of sentencepiece, metaspace, wordpiece and bert depends on the order of a hash table: name the others. Needs the
+package tokenizers (0.23.3 made the committed files), and unigram the package sentencepiece (0.2.3).
 
     python tests/golden/text/make_tokenizers.py byte_level sentencepiece
 """
 
 import json
+import os
 import random
 import sys
 from pathlib import Path
@@ -270,6 +271,62 @@ def wordpiece():
     return tokenizer
 
 
+def bert():
+    """As BERT: letters without case and accents, tokens around a text and between the two of a pair."""
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece(cleanup=True)
+    specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    trainer = trainers.WordPieceTrainer(vocab_size=400, special_tokens=specials, limit_alphabet=100, show_progress=False)
+    tokenizer.train_from_iterator(corpus(), trainer)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    return tokenizer
+
+
+# What the normalizer of a unigram model replaces.
+RULES = {
+    "\u00a0": " ", "\u2003": " ", "\u3000": " ", "\t": " ", "\n": " ", "\r": " ", "ﬁ": "fi", "½": "1⁄2", "²": "2", "Ⅷ": "VIII", "…": "...",
+    "e\u0301": "é", "n\u0303": "ñ", "\u200b": " ", "\ufeff": "",
+}
+
+
+def unigram():
+    """As XLM-RoBERTa: a model of SentencePiece, which lies beside, with four tokens before and one behind its pieces."""
+    import sentencepiece
+
+    folder = HERE / "unigram"
+    folder.mkdir(exist_ok=True)
+    rules, file = folder / "rules.tsv", folder / "sentencepiece.bpe.model"
+    letters = lambda text: " ".join(f"{ord(letter):X}" for letter in text)
+    rules.write_text("".join(f"{letters(old)}\t{letters(new)}\n" for old, new in RULES.items()))
+    with file.open("wb") as out:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter([line for text in corpus() for line in text.splitlines()]), model_writer=out, vocab_size=250,
+            model_type="unigram", normalization_rule_tsv=str(rules), minloglevel=2, num_threads=1,
+        )
+    rules.unlink()
+    pieces = sentencepiece.SentencePieceProcessor(model_file=str(file))
+    os.environ["PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION"] = "python"
+    from sentencepiece import sentencepiece_model_pb2
+
+    proto = sentencepiece_model_pb2.ModelProto.FromString(file.read_bytes())
+    specials = ["<s>", "<pad>", "</s>", "<unk>"]
+    vocab = [(token, 0.0) for token in specials]
+    vocab += [(pieces.id_to_piece(i), pieces.get_score(i)) for i in range(3, len(pieces))] + [("<mask>", 0.0)]
+    tokenizer = Tokenizer(models.Unigram(vocab, unk_id=3, byte_fallback=False))
+    tokenizer.normalizer = normalizers.Precompiled(proto.normalizer_spec.precompiled_charsmap)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
+    tokenizer.decoder = decoders.Metaspace()
+    tokenizer.add_special_tokens(specials + ["<mask>"])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
+    )
+    return tokenizer
+
+
 def train(tokenizer, vocab_size, specials=()):
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
@@ -364,6 +421,7 @@ def record(name, tokenizer):
 
 def main():
     makers = [byte_level, byte_level_bos, sentencepiece, metaspace, wordpiece]
+    makers += [bert, unigram]
     makers += [byte_level_cases, byte_level_digits, blocks_without_prefix, blocks_first, blocks_and_marks]
     file = HERE / "tokenizers.json"
     expected = {case["tokenizer"]: case for case in json.loads(file.read_text())} if file.exists() else {}

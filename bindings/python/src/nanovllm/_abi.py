@@ -473,6 +473,10 @@ class nvllm_request_options(Structure):
         ("reserved_last", c_uint32),
         ("embedding_dimensions", c_uint32),
         ("reserved_of_dimensions", c_uint32),
+        ("score_tokens", POINTER(c_uint32)),
+        ("num_score_tokens", c_size_t),
+        ("truncate_prompt_tokens", c_uint32),
+        ("reserved_of_truncation", c_uint32),
     ]
 
 
@@ -891,3 +895,11 @@ class RequestOptions(TypedDict, total=False):
     #: The first so many numbers of the embedding, from 1 to all that it has, which are normalized again where the model
     #: normalizes its embeddings: for models that were trained for it (Matryoshka). Default 0: all.
     embedding_dimensions: int | None
+    #: Tokens whose probabilities after the prompt are asked for, each once: the request generates nothing. scores of
+    #: its output has their probabilities among these tokens alone, which add up to 1, and cumulative_logprob the
+    #: logarithm of their sum among all tokens. So a model that answers yes or no ranks texts: see nvllm_score.
+    score_tokens: Sequence[int] | None
+    #: Cuts a longer prompt to its first so many tokens instead of refusing it; tokens that stand around a text stay,
+    #: and of a pair the longer text is cut first. UINT32_MAX: to the most that the model takes, with NVLLM_POOLING_AUTO
+    #: at most to max_seq_length of its folder. For requests that generate nothing. Default 0: no prompt is cut.
+    truncate_prompt_tokens: int | None

@@ -108,7 +108,7 @@ def _alike(engine: Engine, prompts: Sequence[Prompt], name: str, report: Any, gi
         library.nvllm_result_free(made)
 
 
-def score(engine: Engine, texts: Texts, seconds: Optional[Texts], meter: Meter) -> list[list[float]]:
+def score(engine: Engine, texts: Texts, seconds: Optional[Texts], meter: Meter, options: Mapping[str, Any]) -> list[list[float]]:
     """The scores of texts, or of pairs of texts: one text is paired with each of `seconds`."""
     others = [seconds] if isinstance(seconds, str) else None if seconds is None else list(seconds)
     given = [texts] * (1 if others is None else len(others)) if isinstance(texts, str) else list(texts)
@@ -121,9 +121,12 @@ def score(engine: Engine, texts: Texts, seconds: Optional[Texts], meter: Meter) 
         _abi.nvllm_generate_progress_fn,
     )
     made = c_void_p()
+    native = engine._options(options, given) if options else None
+    pointers: Any = None if native is None else (POINTER(_abi.nvllm_request_options) * 1)(ctypes.pointer(native.struct))
+    count = 0 if native is None else 1
     try:
         try:
-            engine._call_alone(library.nvllm_score, first, second, len(given), None, 0, reports.function, None, byref(made))
+            engine._call_alone(library.nvllm_score, first, second, len(given), pointers, count, reports.function, None, byref(made))
         finally:
             reports.raise_again()
             meter.close()

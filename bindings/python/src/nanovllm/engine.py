@@ -484,12 +484,13 @@ class Engine:
         return vectors(results, normalize, is_one, int(self.model_info()["hidden_size"]))
 
     def score(
-        self, texts: batch.Texts, seconds: Optional[batch.Texts] = None, *, progress: Progress = None
+        self, texts: batch.Texts, seconds: Optional[batch.Texts] = None, *, progress: Progress = None, **options: Unpack[RequestOptions]
     ) -> Union[list[float], list[list[float]]]:
         """The scores that a classifier or a reranker gives texts, or pairs of texts with `seconds`: one list per text, with a score for each of
-        `labels`. One text with several `seconds` is paired with each. Raises `Error` if a text cannot run.
+        `labels`. One text with several `seconds` is paired with each. With `score_tokens`, a model that generates gives texts the probabilities of these
+        tokens after them. Raises `Error` if a text cannot run.
         """
-        scores = batch.score(self, texts, seconds, Meter(progress))
+        scores = batch.score(self, texts, seconds, Meter(progress), options)
         return scores[0] if isinstance(texts, str) and (seconds is None or isinstance(seconds, str)) else scores
 
     @property

@@ -39,6 +39,7 @@ _ENUMS: dict[str, type[Name]] = {
 #: Arrays: the field of their length, and the type of their numbers.
 _ARRAYS = {
     "stop_tokens": ("num_stop_tokens", c_uint32),
+    "score_tokens": ("num_score_tokens", c_uint32),
     "device_indices": ("num_device_indices", ctypes.c_int32),
 }
 

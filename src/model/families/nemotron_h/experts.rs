@@ -67,7 +67,7 @@ pub fn read(fields: Fields, kinds: &[Kind], mlp: &Mlp) -> Result<Option<Experts>
         correction: Correction::Stored,
         logits: Logits::PLAIN,
         // Only the expert that computes all tokens has biases.
-        expert: Mlp { bias: Bias::None, ..of_width("moe_intermediate_size")? },
+        expert: Mlp { bias: Bias::None, down_bias: Bias::None, ..of_width("moe_intermediate_size")? },
         shared: Some(shared),
     }))
 }

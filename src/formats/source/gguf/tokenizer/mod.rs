@@ -2,11 +2,14 @@
 //!
 //! It is written as text, and read as any other tokenizer.json is: with all checks, because a GGUF file is no more to be trusted.
 //! Byte-level tokenizers (`gpt2`) have their merges in the file, and a name for the way they split texts: [`pre`]. SentencePiece
-//! tokenizers (`llama`) have scores: [`merges`].
+//! tokenizers (`llama`) have scores: [`merges`]. Those of encoders are [`wordpiece`] (`bert`) and [`unigram`] (`t5`).
 
+mod frame;
 mod merges;
 mod pre;
+mod unigram;
 mod vocabulary;
+mod wordpiece;
 
 pub use vocabulary::Vocabulary;
 
@@ -14,6 +17,7 @@ use super::Header;
 use base::limits;
 use pre::Pre;
 use serde_json::{Value, json};
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::io::{self, Write};
 use vocabulary::TokenKind;
@@ -42,9 +46,11 @@ pub fn json(header: &Header) -> Result<Option<Vec<u8>>, String> {
     let document = match model {
         "gpt2" => byte_level(header, &vocabulary)?,
         "llama" => sentence_piece(header, &vocabulary)?,
+        "bert" => wordpiece::document(header, &vocabulary)?,
+        "t5" => unigram::document(header, &vocabulary)?,
         other => {
             return Err(format!(
-                "tokenizer.ggml.model is {other:.60}, but gpt2 and llama are read: put the model's tokenizer.json beside the file"
+                "tokenizer.ggml.model is {other:.60}, but gpt2, llama, bert and t5 are read: put the model's tokenizer.json beside the file"
             ));
         }
     };
@@ -86,6 +92,24 @@ enum Merges<'a> {
     Rebuilt(Vec<(u32, u32)>),
 }
 
+/// What the model of a tokenizer has besides its options and the spellings of its tokens.
+enum Pieces<'a> {
+    /// Pairs that are joined.
+    Merged(Merges<'a>),
+    /// Nothing.
+    Words,
+    /// A score for each token. Its index is its id, so that no token is left out.
+    Scored(Vec<f64>),
+}
+
+/// Which spellings are not those of the file.
+enum Spelled {
+    /// These, by id. Their tokens are not added ones.
+    As(HashMap<usize, String>),
+    /// Those of a WordPiece vocabulary: [`wordpiece::spelling`].
+    AsWords,
+}
+
 /// What a tokenizer.json has besides its added tokens.
 struct Document<'a> {
     normalizer: Value,
@@ -94,9 +118,8 @@ struct Document<'a> {
     decoder: Value,
     /// Options of the model.
     model: Value,
-    /// Spellings that are not those of the file, by id.
-    spelled: HashMap<usize, String>,
-    merges: Merges<'a>,
+    spelled: Spelled,
+    pieces: Pieces<'a>,
     /// Whether control tokens take the white space behind them.
     strips: bool,
 }
@@ -107,11 +130,11 @@ fn byte_level<'a>(header: &'a Header, vocabulary: &Vocabulary<'a>) -> Result<Doc
     Ok(Document {
         normalizer: if pre.nfc { json!({"type": "NFC"}) } else { Value::Null },
         pre_tokenizer: pre.pre_tokenizer(),
-        post_processor: post_processor(header, vocabulary, pre.add_bos, (None, None))?,
+        post_processor: frame::of_flags(header, vocabulary, [pre.add_bos, false], [None, None])?,
         decoder: json!({"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true}),
         model: json!({"type": "BPE", "fuse_unk": false, "byte_fallback": false, "ignore_merges": pre.ignore_merges}),
-        spelled: HashMap::new(),
-        merges,
+        spelled: Spelled::As(HashMap::new()),
+        pieces: Pieces::Merged(merges),
         strips: false,
     })
 }
@@ -147,11 +170,11 @@ fn sentence_piece<'a>(header: &'a Header, vocabulary: &Vocabulary<'a>) -> Result
     Ok(Document {
         normalizer: json!({"type": "Sequence", "normalizers": normalizers}),
         pre_tokenizer: Value::Null,
-        post_processor: post_processor(header, vocabulary, true, (Some(1), Some(2)))?,
+        post_processor: frame::of_flags(header, vocabulary, [true, false], [Some(1), Some(2)])?,
         decoder: json!({"type": "Sequence", "decoders": decoders}),
         model: json!({"type": "BPE", "unk_token": unknown, "fuse_unk": true, "byte_fallback": true, "ignore_merges": false}),
-        spelled,
-        merges,
+        spelled: Spelled::As(spelled),
+        pieces: Pieces::Merged(merges),
         // No key says so: tokenizer.json of Phi-3 does, and of no other model with such a tokenizer.
         strips: header.text("general.architecture")? == Some("phi3"),
     })
@@ -209,44 +232,6 @@ fn merges_of_scores<'a>(
     Ok(Merges::Rebuilt(merges))
 }
 
-/// What stands around a text. `defaults` are the ids of the tokens that begin and end it where the file has none.
-fn post_processor(
-    header: &Header,
-    vocabulary: &Vocabulary,
-    adds_bos: bool,
-    defaults: (Option<usize>, Option<usize>),
-) -> Result<Value, String> {
-    let token = |name: &str, adds: bool, default: Option<usize>| -> Result<Option<(usize, &str)>, String> {
-        if !header.flag(&format!("tokenizer.ggml.add_{name}_token"))?.unwrap_or(adds) {
-            return Ok(None);
-        }
-        let id = vocabulary.id(header, name)?.or(default.filter(|&id| id < vocabulary.tokens.len()));
-        let id =
-            id.ok_or_else(|| format!("tokenizer.ggml.{name}_token_id is missing, but begins or ends every text"))?;
-        Ok(Some((id, vocabulary.tokens[id])))
-    };
-    let (begin, end) = (token("bos", adds_bos, defaults.0)?, token("eos", false, defaults.1)?);
-    if begin.is_none() && end.is_none() {
-        return Ok(Value::Null);
-    }
-    let special = |token: Option<(usize, &str)>, part: u32| {
-        token.map(|(_, text)| json!({"SpecialToken": {"id": text, "type_id": part}}))
-    };
-    let framed = |name: &str, part: u32| -> Vec<Value> {
-        let text = json!({"Sequence": {"id": name, "type_id": part}});
-        special(begin, part).into_iter().chain([text]).chain(special(end, part)).collect()
-    };
-    let tokens = [begin, end].into_iter().flatten();
-    let tokens = tokens.map(|(id, text)| (text.to_owned(), json!({"id": text, "ids": [id], "tokens": [text]})));
-    let pair = [framed("A", 0), framed("B", 1)].concat();
-    Ok(json!({
-        "type": "TemplateProcessing",
-        "single": framed("A", 0),
-        "pair": pair,
-        "special_tokens": Value::Object(tokens.collect()),
-    }))
-}
-
 impl Document<'_> {
     /// The text of the file, whose length is counted before there is room for it.
     fn write(&self, vocabulary: &Vocabulary) -> Result<Vec<u8>, String> {
@@ -260,23 +245,40 @@ impl Document<'_> {
         Ok(json)
     }
 
-    fn spelling<'a>(&'a self, vocabulary: &Vocabulary<'a>, id: usize) -> &'a str {
-        self.spelled.get(&id).map_or(vocabulary.tokens[id], String::as_str)
+    fn spelling<'a>(&'a self, vocabulary: &Vocabulary<'a>, id: usize) -> Cow<'a, str> {
+        match &self.spelled {
+            Spelled::As(spelled) => spelled.get(&id).map_or(vocabulary.tokens[id], String::as_str).into(),
+            Spelled::AsWords => wordpiece::spelling(vocabulary, id),
+        }
+    }
+
+    /// A spelling that two tokens have where [`Document::spelling`] is the same of both, without a copy of it.
+    fn key<'a>(&'a self, vocabulary: &Vocabulary<'a>, id: usize) -> &'a str {
+        match &self.spelled {
+            Spelled::As(spelled) => spelled.get(&id).map_or(vocabulary.tokens[id], String::as_str),
+            Spelled::AsWords => vocabulary.tokens[id],
+        }
+    }
+
+    /// The ids of the tokens that are written.
+    fn kept(&self, vocabulary: &Vocabulary) -> impl Iterator<Item = usize> {
+        let keeps_all = matches!(self.pieces, Pieces::Scored(_));
+        (0..vocabulary.tokens.len()).filter(move |id| keeps_all || vocabulary.kinds[*id] != TokenKind::Unused)
     }
 
     /// Refuses what no tokenizer.json may have, as far as memory depends on it, and tokens that are spelled alike.
     fn check(&self, vocabulary: &Vocabulary) -> Result<(), String> {
-        let kept = || kept(vocabulary);
+        let kept = || self.kept(vocabulary);
         let added = kept().filter(|id| self.is_added(vocabulary, *id)).count();
         if added > limits::ADDED_TOKENS {
             let most = limits::ADDED_TOKENS;
             return Err(format!("has {added} tokens that are control or user-defined, but at most {most} are read"));
         }
         let mut ids = HashMap::new();
-        let twice = kept().find_map(|id| Some((id, ids.insert(self.spelling(vocabulary, id), id)?)));
+        let twice = kept().find_map(|id| Some((id, ids.insert(self.key(vocabulary, id), id)?)));
         match twice {
             Some((id, other)) => {
-                let text = self.spelling(vocabulary, id);
+                let text = self.key(vocabulary, id);
                 Err(format!("tokens {other} and {id} of tokenizer.ggml.tokens are both {text:?}"))
             }
             None => Ok(()),
@@ -285,19 +287,19 @@ impl Document<'_> {
 
     /// Whether a token is found in a text before anything else.
     fn is_added(&self, vocabulary: &Vocabulary, id: usize) -> bool {
-        vocabulary.is_added(id) && !self.spelled.contains_key(&id)
+        vocabulary.is_added(id) && !matches!(&self.spelled, Spelled::As(spelled) if spelled.contains_key(&id))
     }
 
     /// Writes the text. Tokens that never occur are left out.
     fn write_to(&self, vocabulary: &Vocabulary, to: &mut impl Write) -> io::Result<()> {
         let spelling = |id: usize| self.spelling(vocabulary, id);
         to.write_all(b"{\"version\":\"1.0\",\"truncation\":null,\"padding\":null,\"added_tokens\":[")?;
-        for (place, id) in kept(vocabulary).filter(|id| self.is_added(vocabulary, *id)).enumerate() {
+        for (place, id) in self.kept(vocabulary).filter(|id| self.is_added(vocabulary, *id)).enumerate() {
             let is_special = vocabulary.kinds[id] != TokenKind::UserDefined;
-            let strips = self.strips && !UNSTRIPPED.contains(&spelling(id));
+            let strips = self.strips && !UNSTRIPPED.contains(&&*spelling(id));
             let comma = if place == 0 { "" } else { "," };
             write!(to, "{comma}{{\"id\":{id},\"content\":")?;
-            quote(to, spelling(id))?;
+            quote(to, &spelling(id))?;
             write!(
                 to,
                 ",\"single_word\":false,\"lstrip\":false,\"rstrip\":{strips},\"normalized\":false,\"special\":{is_special}}}"
@@ -316,13 +318,32 @@ impl Document<'_> {
         for (name, option) in self.model.as_object().expect("options are an object") {
             write!(to, "\"{name}\":{option},")?;
         }
-        to.write_all(b"\"vocab\":{")?;
-        for (place, id) in kept(vocabulary).enumerate() {
+        let (open, close) = if matches!(self.pieces, Pieces::Scored(_)) { ("[", "]") } else { ("{", "}") };
+        write!(to, "\"vocab\":{open}")?;
+        for (place, id) in self.kept(vocabulary).enumerate() {
             to.write_all(if place == 0 { b"" } else { b"," })?;
-            quote(to, spelling(id))?;
-            write!(to, ":{id}")?;
+            match &self.pieces {
+                Pieces::Scored(scores) => {
+                    to.write_all(b"[")?;
+                    quote(to, &spelling(id))?;
+                    write!(to, ",{}]", json!(scores[id]))?;
+                }
+                Pieces::Merged(_) | Pieces::Words => {
+                    quote(to, &spelling(id))?;
+                    write!(to, ":{id}")?;
+                }
+            }
         }
-        to.write_all(b"},\"merges\":[")?;
+        to.write_all(close.as_bytes())?;
+        if let Pieces::Merged(merges) = &self.pieces {
+            to.write_all(b",\"merges\":[")?;
+            self.write_merges(vocabulary, merges, to)?;
+            to.write_all(b"]")?;
+        }
+        to.write_all(b"}}")
+    }
+
+    fn write_merges(&self, vocabulary: &Vocabulary, merges: &Merges, to: &mut impl Write) -> io::Result<()> {
         let mut put_merge = |place: usize, left: &str, right: &str| {
             to.write_all(if place == 0 { b"[" } else { b",[" })?;
             quote(to, left)?;
@@ -330,7 +351,7 @@ impl Document<'_> {
             quote(to, right)?;
             to.write_all(b"]")
         };
-        match &self.merges {
+        match merges {
             Merges::Given(merges) => {
                 for (place, text) in merges.iter().enumerate() {
                     let (left, right) = pair(text).expect("checked when it was read");
@@ -339,17 +360,13 @@ impl Document<'_> {
             }
             Merges::Rebuilt(merges) => {
                 for (place, &(left, right)) in merges.iter().enumerate() {
-                    put_merge(place, spelling(left as usize), spelling(right as usize))?;
+                    let spelling = |id: u32| self.spelling(vocabulary, id as usize);
+                    put_merge(place, &spelling(left), &spelling(right))?;
                 }
             }
         }
-        to.write_all(b"]}}")
+        Ok(())
     }
-}
-
-/// The ids of the tokens that occur.
-fn kept(vocabulary: &Vocabulary) -> impl Iterator<Item = usize> {
-    (0..vocabulary.tokens.len()).filter(|id| vocabulary.kinds[*id] != TokenKind::Unused)
 }
 
 /// Writes a text as JSON.

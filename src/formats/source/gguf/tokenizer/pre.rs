@@ -73,8 +73,8 @@ const TABLE: &[Pre] = &[
     Pre { names: &["hunyuan-dense", "deepseek-v3"], split: Split::Patterns(DEEPSEEK3), ..PLAIN },
     Pre { names: &["deepseek-llm"], split: Split::Patterns(DEEPSEEK_LLM), ..PLAIN },
     Pre { names: &["deepseek-coder"], split: Split::Patterns(DEEPSEEK_CODER), ..PLAIN },
-    Pre { names: &["gpt-2", "phi-2", "exaone4"], ..PLAIN },
-    Pre { names: &["olmo"], nfc: true, ..PLAIN },
+    Pre { names: &["gpt-2", "phi-2", "exaone4", "roberta-bpe"], ..PLAIN },
+    Pre { names: &["olmo", "modern-bert"], nfc: true, ..PLAIN },
     Pre { names: &["smollm", "starcoder", "refact", "exaone"], split: Split::DigitsGpt2, ..PLAIN },
     Pre { names: &["command-r"], split: Split::DigitsGpt2, nfc: true, ..PLAIN },
 ];
