@@ -10,7 +10,7 @@ use compute::{
     Activation, AddNorm, AttentionSpec, Device, HostMatrix, KvFormat, KvShape, LayerInput, NextNorm, NormExtent,
     NormKind, NormOrder, NormWeights, Pairing, QkNormRope, QkNormWeights, RopeTable,
 };
-use formats::{Coding, DType};
+use formats::{DType, WeightFormat};
 use os::HostBytes;
 use std::time::{Duration, Instant};
 
@@ -192,5 +192,5 @@ fn noise(seed: u64, rows: usize, cols: usize) -> HostMatrix {
         // A sign, an exponent below that of 1/16, and a mantissa.
         *pair = ((state >> 32) as u32 & 0x80ff_80ff | 0x3d00_3d00).to_le_bytes();
     }
-    HostMatrix::new(HostBytes::owned(bytes.into()), Coding::Bf16, rows, cols)
+    HostMatrix::new(HostBytes::owned(bytes.into()), WeightFormat::Bf16, rows, cols)
 }

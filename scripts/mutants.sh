@@ -201,11 +201,11 @@ all_mutants() {
         '[0, key].map(' '[0, value].map('
     mutant transposed_keys_as_they_are src/model/weights/latent.rs gguf \
         'turned[row / cols].decode_row(row % cols, numbers)' 'turned[0].decode_row(row % cols, numbers)'
-    mutant eighth_sign_left_out src/formats/coding/lattice.rs ops_agree \
+    mutant eighth_sign_left_out src/formats/weight_format/lattice.rs ops_agree \
         'bits | ((bits.count_ones() & 1) as u8) << 7' 'bits'
-    mutant eighths_always_added src/formats/coding/lattice.rs ops_agree \
+    mutant eighths_always_added src/formats/weight_format/lattice.rs ops_agree \
         'if is_less { -1 } else { 1 }' '1 + i8::from(is_less) - i8::from(is_less)'
-    mutant digits_of_three_not_shifted src/formats/coding/lattice.rs ops_agree \
+    mutant digits_of_three_not_shifted src/formats/weight_format/lattice.rs ops_agree \
         'byte.wrapping_mul(*power)' 'byte.wrapping_mul(power / power)'
     mutant heads_not_placed_apart src/compute/cpu/place_heads.rs ops_agree \
         '&mut out[to.of(head)..]' '&mut out[to.of(0)..]'

@@ -6,23 +6,23 @@
 use compute::cpu::{Cpu, Isa};
 use compute::ops;
 use compute::{Device, HostMatrix, LayerInput};
-use formats::{Block, Codes, Coding, Scaled, Scales};
+use formats::{Block, Codes, Scaled, Scales, WeightFormat};
 use os::HostBytes;
 
 const INPUTS: usize = 1024;
 const OUTPUTS: usize = 256;
 
-const CODINGS: [(&str, Coding); 10] = [
-    ("bf16", Coding::Bf16),
-    ("f16", Coding::F16),
-    ("f32", Coding::F32),
-    ("q8_0", Coding::Block(Block::Q8_0)),
-    ("q4_0", Coding::Block(Block::Q4_0)),
-    ("q4_k", Coding::Block(Block::Q4K)),
-    ("q6_k", Coding::Block(Block::Q6K)),
-    ("int8", Coding::Scaled(Scaled { codes: Codes::I8, scales: Scales::F16, group: 32, zeros: false })),
-    ("int4", Coding::Scaled(Scaled { codes: Codes::U4, scales: Scales::F16, group: 128, zeros: false })),
-    ("fp8", Coding::Scaled(Scaled { codes: Codes::E4m3, scales: Scales::F32, group: 128, zeros: false })),
+const CODINGS: [(&str, WeightFormat); 10] = [
+    ("bf16", WeightFormat::Bf16),
+    ("f16", WeightFormat::F16),
+    ("f32", WeightFormat::F32),
+    ("q8_0", WeightFormat::Block(Block::Q8_0)),
+    ("q4_0", WeightFormat::Block(Block::Q4_0)),
+    ("q4_k", WeightFormat::Block(Block::Q4K)),
+    ("q6_k", WeightFormat::Block(Block::Q6K)),
+    ("int8", WeightFormat::Scaled(Scaled { codes: Codes::I8, scales: Scales::F16, group: 32, zeros: false })),
+    ("int4", WeightFormat::Scaled(Scaled { codes: Codes::U4, scales: Scales::F16, group: 128, zeros: false })),
+    ("fp8", WeightFormat::Scaled(Scaled { codes: Codes::E4m3, scales: Scales::F32, group: 128, zeros: false })),
 ];
 
 fn main() {
@@ -48,7 +48,7 @@ fn main() {
 }
 
 /// Weights whose bytes repeat, because making random ones would take longer than the layer. Read as any coding, they are finite numbers.
-fn matrix(coding: Coding) -> HostMatrix {
+fn matrix(coding: WeightFormat) -> HostMatrix {
     let plane = |row_bytes: usize| HostBytes::owned(vec![0x3a; OUTPUTS * row_bytes].into());
     let scales = plane(coding.scale_bytes(INPUTS));
     HostMatrix::scaled(

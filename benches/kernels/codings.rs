@@ -2,7 +2,7 @@
 
 use super::noise;
 use compute::HostMatrix;
-use formats::{Block, Codes, Coding, DType, Scaled, Scales};
+use formats::{Block, Codes, DType, Scaled, Scales, WeightFormat};
 use os::HostBytes;
 
 /// Which coding each part of a model has.
@@ -25,12 +25,12 @@ impl Mixture {
         [Mixture::Bf16, Mixture::Q8_0, Mixture::Int8, Mixture::Fp8, Mixture::Q4KM, Mixture::Int4];
 
     /// The coding of most weights.
-    pub fn coding(self) -> Coding {
-        let scaled = |codes, scales, zeros| Coding::Scaled(Scaled { codes, scales, group: 128, zeros });
+    pub fn coding(self) -> WeightFormat {
+        let scaled = |codes, scales, zeros| WeightFormat::Scaled(Scaled { codes, scales, group: 128, zeros });
         match self {
-            Mixture::Bf16 => Coding::Bf16,
-            Mixture::Q8_0 => Coding::Block(Block::Q8_0),
-            Mixture::Q4KM => Coding::Block(Block::Q4K),
+            Mixture::Bf16 => WeightFormat::Bf16,
+            Mixture::Q8_0 => WeightFormat::Block(Block::Q8_0),
+            Mixture::Q4KM => WeightFormat::Block(Block::Q4K),
             Mixture::Int8 => scaled(Codes::I8, Scales::F16, false),
             Mixture::Int4 => scaled(Codes::U4, Scales::F16, true),
             Mixture::Fp8 => scaled(Codes::E4m3, Scales::F32, false),
@@ -38,30 +38,30 @@ impl Mixture {
     }
 
     /// The coding of the head.
-    pub fn head(self) -> Coding {
+    pub fn head(self) -> WeightFormat {
         match self {
-            Mixture::Q4KM => Coding::Block(Block::Q6K),
+            Mixture::Q4KM => WeightFormat::Block(Block::Q6K),
             Mixture::Int4 => Mixture::Int8.coding(),
             _ => self.coding(),
         }
     }
 
     /// The coding of the values and down projections of layer `layer` of `layers`.
-    pub fn sensitive(self, layer: usize, layers: usize) -> Coding {
+    pub fn sensitive(self, layer: usize, layers: usize) -> WeightFormat {
         let has_more = layer < layers / 8 || layer >= 7 * layers / 8 || (layer - layers / 8) % 3 == 2;
         match self {
-            Mixture::Q4KM if has_more => Coding::Block(Block::Q6K),
+            Mixture::Q4KM if has_more => WeightFormat::Block(Block::Q6K),
             _ => self.coding(),
         }
     }
 }
 
 /// A matrix of random codes, of small numbers.
-pub fn matrix(coding: Coding, [rows, cols]: [usize; 2], seed: u64) -> HostMatrix {
+pub fn matrix(coding: WeightFormat, [rows, cols]: [usize; 2], seed: u64) -> HostMatrix {
     let owned = |bytes: Vec<u8>| HostBytes::owned(bytes.into());
     let bytes = |len: usize| noise(len.div_ceil(2), seed)[..len].to_vec();
     match coding {
-        Coding::Block(block) => {
+        WeightFormat::Block(block) => {
             let mut codes = bytes(rows * coding.row_bytes(cols));
             let scales: &[usize] = match block {
                 Block::Q4_1 | Block::Q5_1 | Block::Q4K | Block::Q5K => &[0, 2],
@@ -75,7 +75,7 @@ pub fn matrix(coding: Coding, [rows, cols]: [usize; 2], seed: u64) -> HostMatrix
             }
             HostMatrix::new(owned(codes), coding, rows, cols)
         }
-        Coding::Scaled(scaled) => {
+        WeightFormat::Scaled(scaled) => {
             let groups = rows * scaled.groups(cols);
             let scale = match scaled.scales {
                 Scales::F32 => 0.0001f32.to_le_bytes().to_vec(),
@@ -89,8 +89,8 @@ pub fn matrix(coding: Coding, [rows, cols]: [usize; 2], seed: u64) -> HostMatrix
             let zeros = vec![7; rows * coding.zero_bytes(cols)];
             HostMatrix::scaled(owned(codes), owned(scale.repeat(groups)), owned(zeros), coding, rows, cols)
         }
-        Coding::F32 | Coding::F16 | Coding::Bf16 => {
-            assert_eq!(coding, Coding::from(DType::Bf16));
+        WeightFormat::F32 | WeightFormat::F16 | WeightFormat::Bf16 => {
+            assert_eq!(coding, WeightFormat::from(DType::Bf16));
             HostMatrix::new(owned(noise(rows * cols, seed)), coding, rows, cols)
         }
     }

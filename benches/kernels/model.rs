@@ -6,7 +6,7 @@ use super::{Bench, random_vector, rms, transform};
 use compute::cuda::{Cuda, DeviceBatch, KvCache, Matrix, Tensor, Vector};
 use compute::ops;
 use compute::{Activation, AddNorm, Device, HeadRows, HostMatrix, LayerInput, NextNorm};
-use formats::Coding;
+use formats::WeightFormat;
 
 pub struct Model {
     shape: Shape,
@@ -32,7 +32,7 @@ pub struct Model {
 impl Model {
     pub fn new(bench: &mut Bench, shape: Shape, mixture: Mixture) -> Model {
         let values = shape.kv_heads * shape.head_dim;
-        let hosts = |sensitive: Coding| {
+        let hosts = |sensitive: WeightFormat| {
             let [(_, qkv, hidden), out, gate_up, down] = shape.linears();
             let whole = |(_, n, k): (&str, usize, usize), coding| vec![codings::matrix(coding, [n, k], 5)];
             let qkv = if sensitive == mixture.coding() {
@@ -43,7 +43,7 @@ impl Model {
             };
             [qkv, whole(out, mixture.coding()), whole(gate_up, mixture.coding()), whole(down, sensitive)]
         };
-        let mut made: Vec<(Coding, [Vec<HostMatrix>; 4])> = Vec::new();
+        let mut made: Vec<(WeightFormat, [Vec<HostMatrix>; 4])> = Vec::new();
         let cuda = &mut bench.cuda;
         let (mut layers, mut bytes) = (Vec::new(), 0);
         for layer in 0..shape.layers {

@@ -11,7 +11,7 @@ use ceilings::Unit;
 use compute::cpu::{Cpu, Isa, Pool};
 use compute::ops;
 use compute::{Device, HostMatrix, LayerInput};
-use formats::{Block, Codes, Coding, Scaled, Scales};
+use formats::{Block, Codes, Scaled, Scales, WeightFormat};
 use memmap2::Mmap;
 use os::HostBytes;
 use std::sync::Arc;
@@ -38,15 +38,15 @@ const LAYERS: [Layer; 5] = [
 const BATCHES: [usize; 6] = [1, 4, 8, 16, 64, 512];
 
 /// Codings beside bf16, by the names with which the command line asks for them.
-const CODINGS: [(&str, Coding); 8] = [
-    ("q8_0", Coding::Block(Block::Q8_0)),
-    ("q4_0", Coding::Block(Block::Q4_0)),
-    ("q4_k", Coding::Block(Block::Q4K)),
-    ("q5_k", Coding::Block(Block::Q5K)),
-    ("q6_k", Coding::Block(Block::Q6K)),
-    ("int8", Coding::Scaled(Scaled { codes: Codes::I8, scales: Scales::F16, group: 32, zeros: false })),
-    ("int4", Coding::Scaled(Scaled { codes: Codes::U4, scales: Scales::F16, group: 128, zeros: false })),
-    ("fp8", Coding::Scaled(Scaled { codes: Codes::E4m3, scales: Scales::F32, group: 128, zeros: false })),
+const CODINGS: [(&str, WeightFormat); 8] = [
+    ("q8_0", WeightFormat::Block(Block::Q8_0)),
+    ("q4_0", WeightFormat::Block(Block::Q4_0)),
+    ("q4_k", WeightFormat::Block(Block::Q4K)),
+    ("q5_k", WeightFormat::Block(Block::Q5K)),
+    ("q6_k", WeightFormat::Block(Block::Q6K)),
+    ("int8", WeightFormat::Scaled(Scaled { codes: Codes::I8, scales: Scales::F16, group: 32, zeros: false })),
+    ("int4", WeightFormat::Scaled(Scaled { codes: Codes::U4, scales: Scales::F16, group: 128, zeros: false })),
+    ("fp8", WeightFormat::Scaled(Scaled { codes: Codes::E4m3, scales: Scales::F32, group: 128, zeros: false })),
 ];
 
 /// Time for a layer, a number of tokens and a coding.
@@ -62,7 +62,7 @@ fn main() {
     let pool = Pool::new(threads);
     println!("{threads} threads");
     let named = CODINGS.iter().any(|(name, _)| asked(name));
-    let codings: Vec<_> = std::iter::once(("bf16", Coding::Bf16))
+    let codings: Vec<_> = std::iter::once(("bf16", WeightFormat::Bf16))
         .chain(CODINGS.into_iter().filter(|(name, _)| !named || asked(name)))
         .collect();
     let wanted = |isa: &&Isa| !Isa::available().iter().any(|i| asked(i.name())) || asked(isa.name());
@@ -112,7 +112,9 @@ fn step(cpu: &mut Cpu, weights: &Arc<Mmap>) {
     let mut seconds = |tokens: usize| -> f64 {
         LAYERS
             .iter()
-            .map(|layer| layer.times as f64 * medians_and_bests(cpu, layer, tokens, weights, &[Coding::Bf16])[0].0)
+            .map(|layer| {
+                layer.times as f64 * medians_and_bests(cpu, layer, tokens, weights, &[WeightFormat::Bf16])[0].0
+            })
             .sum()
     };
     let (one, sixteen) = (seconds(1), seconds(16));
@@ -149,12 +151,12 @@ fn weights() -> Arc<Mmap> {
 }
 
 /// Bytes of a layer's weights, with their scales.
-fn matrix_bytes(layer: &Layer, coding: Coding) -> usize {
+fn matrix_bytes(layer: &Layer, coding: WeightFormat) -> usize {
     layer.outputs * (coding.row_bytes(layer.inputs) + coding.scale_bytes(layer.inputs))
 }
 
 /// The layer's weights at the `turn`-th place of all.
-fn matrix(layer: &Layer, weights: &Arc<Mmap>, turn: usize, coding: Coding) -> HostMatrix {
+fn matrix(layer: &Layer, weights: &Arc<Mmap>, turn: usize, coding: WeightFormat) -> HostMatrix {
     let bytes = matrix_bytes(layer, coding);
     let start = turn % (WEIGHT_BYTES / bytes) * bytes;
     let scales = start + layer.outputs * coding.row_bytes(layer.inputs);
@@ -169,7 +171,7 @@ fn medians_and_bests(
     layer: &Layer,
     tokens: usize,
     weights: &Arc<Mmap>,
-    codings: &[Coding],
+    codings: &[WeightFormat],
 ) -> Vec<(f64, f64)> {
     let matrices: Vec<Vec<_>> = codings
         .iter()

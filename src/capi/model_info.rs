@@ -4,7 +4,7 @@
 use super::engine::{nvllm_coding, nvllm_device, nvllm_kv_cache_dtype, nvllm_model_info};
 use super::engine_options::count;
 use compute::KvFormat;
-use formats::{Block, Codes, Coding};
+use formats::{Block, Codes, WeightFormat};
 use runner::{Device, ModelInfo, WeightPart};
 
 impl From<&ModelInfo> for nvllm_model_info {
@@ -52,20 +52,20 @@ impl From<&ModelInfo> for nvllm_model_info {
     }
 }
 
-fn coding(coding: Option<Coding>) -> i32 {
+fn coding(coding: Option<WeightFormat>) -> i32 {
     use nvllm_coding::*;
     let coding = match coding {
         None => NVLLM_CODING_NONE,
-        Some(Coding::F32) => NVLLM_CODING_F32,
-        Some(Coding::F16) => NVLLM_CODING_F16,
-        Some(Coding::Bf16) => NVLLM_CODING_BF16,
-        Some(Coding::Scaled(scaled)) => match scaled.codes {
+        Some(WeightFormat::F32) => NVLLM_CODING_F32,
+        Some(WeightFormat::F16) => NVLLM_CODING_F16,
+        Some(WeightFormat::Bf16) => NVLLM_CODING_BF16,
+        Some(WeightFormat::Scaled(scaled)) => match scaled.codes {
             Codes::U8 | Codes::I8 => NVLLM_CODING_INT8,
             Codes::U4 => NVLLM_CODING_INT4,
             Codes::E4m3 => NVLLM_CODING_FP8,
             Codes::E2m1 => NVLLM_CODING_FP4,
         },
-        Some(Coding::Block(block)) => match block {
+        Some(WeightFormat::Block(block)) => match block {
             Block::Q8_0 => NVLLM_CODING_Q8_0,
             Block::Q4_0 => NVLLM_CODING_Q4_0,
             Block::Q4_1 => NVLLM_CODING_Q4_1,

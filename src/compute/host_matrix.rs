@@ -4,7 +4,7 @@
 //! the inputs. Invariant: row `r` of each plane lies at `r * stride` and is as long as the coding says.
 
 use base::error::{Result, filled, room};
-use formats::{Coding, ScaledRow};
+use formats::{ScaledRow, WeightFormat};
 use os::HostBytes;
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ use std::ops::Range;
 pub struct HostMatrix {
     rows: usize,
     cols: usize,
-    coding: Coding,
+    coding: WeightFormat,
     planes: Planes,
 }
 
@@ -39,7 +39,7 @@ impl HostMatrix {
     /// # Panics
     ///
     /// If the number of bytes does not fit: whoever read the file's header checks that.
-    pub fn new(codes: HostBytes, coding: Coding, rows: usize, cols: usize) -> HostMatrix {
+    pub fn new(codes: HostBytes, coding: WeightFormat, rows: usize, cols: usize) -> HostMatrix {
         let nothing = || codes.slice(0..0);
         let (scales, zeros) = (nothing(), nothing());
         HostMatrix::scaled(codes, scales, zeros, coding, rows, cols)
@@ -54,7 +54,7 @@ impl HostMatrix {
         codes: HostBytes,
         scales: HostBytes,
         zeros: HostBytes,
-        coding: Coding,
+        coding: WeightFormat,
         rows: usize,
         cols: usize,
     ) -> HostMatrix {
@@ -76,7 +76,7 @@ impl HostMatrix {
     }
 
     /// How its numbers are written.
-    pub fn coding(&self) -> Coding {
+    pub fn coding(&self) -> WeightFormat {
         self.coding
     }
 
@@ -109,7 +109,7 @@ impl HostMatrix {
         })
     }
 
-    /// Its columns as rows, in the same [plain](Coding::is_plain) coding.
+    /// Its columns as rows, in the same [plain](WeightFormat::is_plain) coding.
     ///
     /// # Errors
     ///
@@ -138,7 +138,7 @@ impl HostMatrix {
     ///
     /// # Panics
     ///
-    /// If the range exceeds the columns, or cuts through a [group](Coding::group).
+    /// If the range exceeds the columns, or cuts through a [group](WeightFormat::group).
     pub fn columns(&self, range: Range<usize>) -> HostMatrix {
         let group = self.coding.group();
         assert!(range.start <= range.end && range.end <= self.cols);
@@ -180,7 +180,7 @@ impl HostMatrix {
         })
     }
 
-    /// The bytes of a [plain](Coding::is_plain) matrix in order, in pieces as long as the layout allows: all rows at once where they follow
+    /// The bytes of a [plain](WeightFormat::is_plain) matrix in order, in pieces as long as the layout allows: all rows at once where they follow
     /// each other, else row by row.
     pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
         let (whole, rows) = match self.contiguous() {
@@ -215,21 +215,21 @@ impl HostMatrix {
         ))
     }
 
-    /// The same numbers in a [plain](Coding::is_plain) coding, rounded to nearest even; itself if it has that coding.
+    /// The same numbers in a [plain](WeightFormat::is_plain) coding, rounded to nearest even; itself if it has that coding.
     ///
     /// # Errors
     ///
     /// [`Error::OutOfMemory`](base::error::Error::OutOfMemory) when there is no room for the copy.
-    pub fn converted(&self, to: Coding) -> Result<HostMatrix> {
+    pub fn converted(&self, to: WeightFormat) -> Result<HostMatrix> {
         if self.coding == to {
             return Ok(self.clone());
         }
         HostMatrix::from_rows(self.rows, self.cols, to, "converted weights", |row, numbers| {
-            self.decode_row(row, numbers)
+            self.dequantize_row(row, numbers)
         })
     }
 
-    /// A matrix in a [plain](Coding::is_plain) coding whose rows `fill` writes, rounded to nearest even. `what` is for the message.
+    /// A matrix in a [plain](WeightFormat::is_plain) coding whose rows `fill` writes, rounded to nearest even. `what` is for the message.
     ///
     /// # Errors
     ///
@@ -237,7 +237,7 @@ impl HostMatrix {
     pub fn from_rows(
         rows: usize,
         cols: usize,
-        to: Coding,
+        to: WeightFormat,
         what: &'static str,
         mut fill: impl FnMut(usize, &mut [f32]),
     ) -> Result<HostMatrix> {
@@ -254,7 +254,7 @@ impl HostMatrix {
         Ok(HostMatrix::new(bytes, to, rows, cols))
     }
 
-    /// Some of the columns: a view where the coding can be cut there, else a copy of their numbers in the [plain](Coding::is_plain) coding
+    /// Some of the columns: a view where the coding can be cut there, else a copy of their numbers in the [plain](WeightFormat::is_plain) coding
     /// `plain`.
     ///
     /// # Errors
@@ -264,14 +264,14 @@ impl HostMatrix {
     /// # Panics
     ///
     /// If the range exceeds the columns.
-    pub fn cut_columns(&self, range: Range<usize>, plain: Coding) -> Result<HostMatrix> {
+    pub fn cut_columns(&self, range: Range<usize>, plain: WeightFormat) -> Result<HostMatrix> {
         let group = self.coding.group();
         if range.start.is_multiple_of(group) && (range.end.is_multiple_of(group) || range.end == self.cols) {
             return Ok(self.columns(range));
         }
         let mut whole = filled(0.0, self.cols, "a row of weights", "the size of the model")?;
         HostMatrix::from_rows(self.rows, range.len(), plain, "columns of a rank", |row, numbers| {
-            self.decode_row(row, &mut whole);
+            self.dequantize_row(row, &mut whole);
             numbers.copy_from_slice(&whole[range.clone()]);
         })
     }
@@ -286,7 +286,7 @@ impl HostMatrix {
     pub fn to_f32(&self) -> Vec<f32> {
         let mut numbers = vec![0.0; self.rows * self.cols];
         for (row, numbers) in numbers.chunks_exact_mut(self.cols.max(1)).enumerate() {
-            self.decode_row(row, numbers);
+            self.dequantize_row(row, numbers);
         }
         numbers
     }
@@ -296,9 +296,9 @@ impl HostMatrix {
     /// # Panics
     ///
     /// If there is no such row, or `numbers` has another length.
-    pub fn decode_row(&self, row: usize, numbers: &mut [f32]) {
+    pub fn dequantize_row(&self, row: usize, numbers: &mut [f32]) {
         assert_eq!(numbers.len(), self.cols);
-        self.coding.decode_row(self.row(row), numbers);
+        self.coding.dequantize_row(self.row(row), numbers);
     }
 
     pub(crate) fn row(&self, row: usize) -> ScaledRow<'_> {
@@ -339,7 +339,7 @@ mod tests {
     use super::*;
 
     /// The numbers 0, 1, 2, … in rows of `cols`.
-    fn matrix(rows: usize, cols: usize, coding: Coding) -> HostMatrix {
+    fn matrix(rows: usize, cols: usize, coding: WeightFormat) -> HostMatrix {
         let mut bytes = vec![0; coding.row_bytes(rows * cols)];
         coding.encode((0..rows * cols).map(|number| number as f32), &mut bytes);
         HostMatrix::new(HostBytes::owned(bytes.into()), coding, rows, cols)
@@ -347,7 +347,7 @@ mod tests {
 
     #[test]
     fn parts_are_views_of_rows_and_columns() {
-        for coding in [Coding::F32, Coding::F16, Coding::Bf16] {
+        for coding in [WeightFormat::F32, WeightFormat::F16, WeightFormat::Bf16] {
             let whole = matrix(4, 6, coding);
             let wanted = |rows: Range<usize>, cols: Range<usize>| -> Vec<f32> {
                 rows.flat_map(|row| cols.clone().map(move |col| (row * 6 + col) as f32)).collect()

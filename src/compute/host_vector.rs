@@ -1,13 +1,13 @@
 //! The weights of a norm, or a bias, as a model file has them.
 
-use formats::Coding;
+use formats::WeightFormat;
 use os::HostBytes;
 
 /// Numbers in a row, coded, of any alignment. `[len]`
 #[derive(Clone, Debug)]
 pub struct HostVector {
     len: usize,
-    coding: Coding,
+    coding: WeightFormat,
     bytes: HostBytes,
 }
 
@@ -17,7 +17,7 @@ impl HostVector {
     /// # Panics
     ///
     /// If the number of bytes does not fit.
-    pub fn new(bytes: HostBytes, coding: Coding, len: usize) -> HostVector {
+    pub fn new(bytes: HostBytes, coding: WeightFormat, len: usize) -> HostVector {
         assert_eq!(bytes.len(), coding.row_bytes(len));
         HostVector { len, coding, bytes }
     }

@@ -1,4 +1,4 @@
-//! The number types of arithmetic and of KV caches. How weights are written is a [`Coding`](super::Coding).
+//! The number types of arithmetic and of KV caches. How weights are written is a [`WeightFormat`](super::WeightFormat).
 
 /// A floating-point type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,11 +5,12 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
-pub mod coding;
 mod dtype;
 pub mod source;
+pub mod weight_format;
 
-pub use coding::{
-    Block, Codes, Coding, E2M1, IQ4, Lattice, Scaled, ScaledRow, Scales, from_e4m3, from_e8m0, q3_scale, scale_and_min,
-};
 pub use dtype::DType;
+pub use weight_format::{
+    Block, Codes, E2M1, IQ4, Lattice, Scaled, ScaledRow, Scales, WeightFormat, from_e4m3, from_e8m0, q3_scale,
+    scale_and_min,
+};

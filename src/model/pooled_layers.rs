@@ -7,7 +7,7 @@ use crate::weights::Weights;
 use base::error::Result;
 use compute::ops;
 use compute::{Activated, Backend, HostMatrix, HostVector, Part, Tensor};
-use formats::Coding;
+use formats::WeightFormat;
 use os::HostBytes;
 
 /// The layers, in order.
@@ -60,9 +60,10 @@ impl<B: Backend> Layer<B> {
         let padded = outputs.next_multiple_of(OUTPUTS);
         weights.aside(module, |weights| {
             let mut matrices = vec![weights.matrix(name, outputs, inputs)?];
-            let zeros = |numbers: usize, coding: Coding| HostBytes::owned(vec![0; coding.row_bytes(numbers)].into());
+            let zeros =
+                |numbers: usize, coding: WeightFormat| HostBytes::owned(vec![0; coding.row_bytes(numbers)].into());
             if padded > outputs {
-                let coding = Coding::from(weights.dtype());
+                let coding = WeightFormat::from(weights.dtype());
                 let rows = padded - outputs;
                 matrices.push(HostMatrix::new(zeros(rows * inputs, coding), coding, rows, inputs));
             }
@@ -71,7 +72,11 @@ impl<B: Backend> Layer<B> {
                 Bias::Added => {
                     let all = 0..outputs;
                     let mut parts = weights.bias(name, outputs, std::slice::from_ref(&all))?;
-                    parts.push(HostVector::new(zeros(padded - outputs, Coding::F32), Coding::F32, padded - outputs));
+                    parts.push(HostVector::new(
+                        zeros(padded - outputs, WeightFormat::F32),
+                        WeightFormat::F32,
+                        padded - outputs,
+                    ));
                     Some(backend.vector(&parts)?)
                 }
             };

@@ -1,7 +1,7 @@
 //! In which coding is each part of a decoder held, and how many bytes does it take?
 
 use crate::names::{AttentionNames, DeltaInputNames, Names, QkvNames};
-use formats::Coding;
+use formats::WeightFormat;
 
 /// A part of a decoder that has matrices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,12 +62,12 @@ impl WeightPart {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WeightSummary {
     /// The codings of each part in the order of [`WeightPart::ALL`], with their bytes.
-    parts: [Vec<(Coding, u64)>; 4],
+    parts: [Vec<(WeightFormat, u64)>; 4],
 }
 
 impl WeightSummary {
     /// Counts a matrix.
-    pub fn add(&mut self, part: WeightPart, coding: Coding, bytes: u64) {
+    pub fn add(&mut self, part: WeightPart, coding: WeightFormat, bytes: u64) {
         let part = &mut self.parts[part as usize];
         match part.iter_mut().find(|(known, _)| *known == coding) {
             Some((_, counted)) => *counted += bytes,
@@ -76,7 +76,7 @@ impl WeightSummary {
     }
 
     /// The coding in which most bytes of a part are. `None` where there is no such part.
-    pub fn coding(&self, part: WeightPart) -> Option<Coding> {
+    pub fn coding(&self, part: WeightPart) -> Option<WeightFormat> {
         self.parts[part as usize].iter().max_by_key(|(_, bytes)| *bytes).map(|(coding, _)| *coding)
     }
 
@@ -89,7 +89,7 @@ impl WeightSummary {
     pub fn describe(&self) -> String {
         let part = |part: &WeightPart| {
             let codings = &self.parts[*part as usize];
-            let coding = |(coding, bytes): &(Coding, u64)| format!("{coding} ({:.1} MB)", *bytes as f64 / 1e6);
+            let coding = |(coding, bytes): &(WeightFormat, u64)| format!("{coding} ({:.1} MB)", *bytes as f64 / 1e6);
             let all: Vec<String> = codings.iter().map(coding).collect();
             (!all.is_empty()).then(|| format!("{} {}", part.name(), all.join(" and ")))
         };
@@ -107,15 +107,15 @@ mod tests {
     fn a_part_has_the_coding_of_most_of_its_bytes() {
         let mut summary = WeightSummary::default();
         for (name, coding, bytes) in [
-            ("embed_tokens", Coding::Bf16, 7_000_000),
-            ("layers.0.self_attn.q_proj", Coding::Block(Block::Q4K), 2_000_000),
-            ("layers.11.self_attn.o_proj", Coding::Block(Block::Q4K), 2_000_000),
-            ("layers.0.self_attn.v_proj", Coding::Block(Block::Q6K), 3_000_000),
-            ("layers.0.mlp.up_proj", Coding::F16, 50_000),
+            ("embed_tokens", WeightFormat::Bf16, 7_000_000),
+            ("layers.0.self_attn.q_proj", WeightFormat::Block(Block::Q4K), 2_000_000),
+            ("layers.11.self_attn.o_proj", WeightFormat::Block(Block::Q4K), 2_000_000),
+            ("layers.0.self_attn.v_proj", WeightFormat::Block(Block::Q6K), 3_000_000),
+            ("layers.0.mlp.up_proj", WeightFormat::F16, 50_000),
         ] {
             summary.add(WeightPart::of(name, &LLAMA), coding, bytes);
         }
-        assert_eq!(summary.coding(WeightPart::Attention), Some(Coding::Block(Block::Q4K)));
+        assert_eq!(summary.coding(WeightPart::Attention), Some(WeightFormat::Block(Block::Q4K)));
         assert_eq!((summary.bytes(WeightPart::Attention), summary.coding(WeightPart::Head)), (7_000_000, None));
         let wanted = "embedding BF16 (7.0 MB), attention Q4_K (4.0 MB) and Q6_K (3.0 MB), feed-forward F16 (0.1 MB)";
         assert_eq!(summary.describe(), wanted);

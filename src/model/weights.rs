@@ -19,7 +19,7 @@ use base::error::{Error, Result};
 use base::log::{self, Level};
 use compute::{HostMatrix, HostVector, ShortConv};
 use formats::source::{Source, SourceFile, Tensor, TensorType, Tensors};
-use formats::{Coding, DType};
+use formats::{DType, WeightFormat};
 use os::{HostBytes, Loading};
 use safetensors::Dtype;
 use std::collections::HashSet;
@@ -128,7 +128,7 @@ impl Weights {
             // A coded table is computed with in the type of its scales, if that has 16 bits.
             (Some(scales), _) if scales.kind == TensorType::Safetensors(Dtype::F16) => Ok(DType::F16),
             (Some(_), _) => Ok(DType::Bf16),
-            (None, Some(tensor)) => supported(&name, tensor.kind).map(Coding::dtype),
+            (None, Some(tensor)) => supported(&name, tensor.kind).map(WeightFormat::dtype),
             // The decoder will ask for this tensor and say that it is missing, with the shape it wants.
             (None, None) => Ok(DType::F32),
         }
@@ -237,7 +237,7 @@ impl Weights {
         rows: &[Range<usize>],
         cols: Range<usize>,
     ) -> Result<Vec<HostMatrix>> {
-        let plain = Coding::from(self.dtype);
+        let plain = WeightFormat::from(self.dtype);
         let parts: Vec<HostMatrix> = match self.take_coded(name, shape)? {
             Some(coded) => {
                 let part = |rows: &Range<usize>| coded.part(rows.clone(), plain)?.cut_columns(cols.clone(), plain);
@@ -276,7 +276,7 @@ impl Weights {
 
     /// The columns `cols` of a matrix in the form in which it is given.
     fn held(&self, matrix: &HostMatrix, cols: Range<usize>) -> Result<HostMatrix> {
-        let (plain, (_, all)) = (Coding::from(self.dtype), matrix.shape());
+        let (plain, (_, all)) = (WeightFormat::from(self.dtype), matrix.shape());
         if !matrix.coding().is_plain() {
             return matrix.cut_columns(cols, plain);
         }
@@ -523,7 +523,7 @@ impl Weights {
         }
     }
 
-    fn take(&mut self, name: String, shape: &[usize]) -> Result<(HostBytes, Coding)> {
+    fn take(&mut self, name: String, shape: &[usize]) -> Result<(HostBytes, WeightFormat)> {
         let Some(tensor) = self.tensors.get(&name) else {
             return Err(self.missing(name, shape));
         };
@@ -551,11 +551,11 @@ fn quantization_beside(source: &Source, tensors: &Tensors) -> Result<Option<Quan
     Quantization::of_file(Fields::new(&path, &value)?).map(Some)
 }
 
-fn supported(name: &str, kind: TensorType) -> Result<Coding> {
+fn supported(name: &str, kind: TensorType) -> Result<WeightFormat> {
     let coding = match kind {
-        TensorType::Safetensors(Dtype::F32) => Some(Coding::F32),
-        TensorType::Safetensors(Dtype::F16) => Some(Coding::F16),
-        TensorType::Safetensors(Dtype::BF16) => Some(Coding::Bf16),
+        TensorType::Safetensors(Dtype::F32) => Some(WeightFormat::F32),
+        TensorType::Safetensors(Dtype::F16) => Some(WeightFormat::F16),
+        TensorType::Safetensors(Dtype::BF16) => Some(WeightFormat::Bf16),
         TensorType::Safetensors(_) => None,
         TensorType::Ggml(kind) => kind.coding(),
     };

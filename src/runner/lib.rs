@@ -33,7 +33,7 @@ pub use compute::{KvCacheDtype, Rounding, SharedPrefixes};
 use compute::{KvLayout, Windowed};
 use follower::Follower;
 pub use formats::source;
-use formats::{Coding, DType};
+use formats::{DType, WeightFormat};
 use model::description::Description;
 pub use model::pooled::{Pool, Pooled, ScoreCurve};
 pub use model::quantization::{OnLoad, quantize_folder};
@@ -256,7 +256,7 @@ pub struct ModelInfo {
     /// Numbers of an embedding, or scores of a text.
     pub pooled_width: usize,
     /// The coding of most bytes of each part, and all bytes of it in all ranks, in the order of [`WeightPart::ALL`].
-    pub parts: [(Option<Coding>, u64); 4],
+    pub parts: [(Option<WeightFormat>, u64); 4],
 }
 
 impl ModelInfo {
@@ -312,7 +312,7 @@ impl ModelInfo {
     }
 
     /// The coding of most bytes of a part; `None` where the model has no such part.
-    pub fn coding(&self, part: WeightPart) -> Option<Coding> {
+    pub fn coding(&self, part: WeightPart) -> Option<WeightFormat> {
         self.parts[part as usize].0
     }
 

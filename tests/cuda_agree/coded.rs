@@ -8,11 +8,11 @@ use crate::scene::{
 use compute::cuda::{Cuda, Matrix, Route, Tensor};
 use compute::ops;
 use compute::{Device, HostMatrix, LayerInput};
-use formats::{Coding, DType};
+use formats::{DType, WeightFormat};
 use std::ops::Range;
 
 /// Rows and columns for a coding: columns that are no multiple of 64 where it allows them.
-fn sizes(coding: Coding) -> Vec<[usize; 2]> {
+fn sizes(coding: WeightFormat) -> Vec<[usize; 2]> {
     let columns = match coding.group() {
         256 => [256, 1024, 4352],
         128 => [128, 1024, 4480],
@@ -198,11 +198,11 @@ fn scales_on_the_sums_agree_and_a_row_gives_the_same_bits_alone_and_among_eight(
 }
 
 /// Codings that have a kernel for up to 256 tokens on compute capability 9.0.
-fn is_for_many_tokens(coding: Coding) -> bool {
+fn is_for_many_tokens(coding: WeightFormat) -> bool {
     use formats::{Block, Codes, Scaled, Scales};
     match coding {
-        Coding::Block(block) => matches!(block, Block::Q4_0 | Block::Q8_0 | Block::Q4K | Block::Q5K | Block::Q6K),
-        Coding::Scaled(Scaled { codes, scales, group, .. }) => {
+        WeightFormat::Block(block) => matches!(block, Block::Q4_0 | Block::Q8_0 | Block::Q4K | Block::Q5K | Block::Q6K),
+        WeightFormat::Scaled(Scaled { codes, scales, group, .. }) => {
             let is_shared = group == Scaled::ROW || group.is_multiple_of(64);
             match codes {
                 Codes::U4 => is_shared && scales != Scales::F32,
@@ -211,7 +211,7 @@ fn is_for_many_tokens(coding: Coding) -> bool {
                 Codes::E2m1 => false,
             }
         }
-        Coding::F32 | Coding::F16 | Coding::Bf16 => false,
+        WeightFormat::F32 | WeightFormat::F16 | WeightFormat::Bf16 => false,
     }
 }
 
@@ -330,10 +330,10 @@ fn what_no_kernel_has_exactly_is_decoded() {
         codes[3 * k + 5] = 0x7f;
         let scales: Vec<u8> = (0..32).flat_map(|_| 0.25f32.to_le_bytes()).collect();
         let not_a_number =
-            HostMatrix::scaled(owned(codes), owned(scales), owned(Vec::new()), Coding::Scaled(floats), 16, k);
-        let mut blocks = vec![1; 16 * Coding::Block(Block::Q8_0).row_bytes(k)];
+            HostMatrix::scaled(owned(codes), owned(scales), owned(Vec::new()), WeightFormat::Scaled(floats), 16, k);
+        let mut blocks = vec![1; 16 * WeightFormat::Block(Block::Q8_0).row_bytes(k)];
         blocks[..2].copy_from_slice(&half::f16::INFINITY.to_le_bytes());
-        let infinite = HostMatrix::new(owned(blocks), Coding::Block(Block::Q8_0), 16, k);
+        let infinite = HostMatrix::new(owned(blocks), WeightFormat::Block(Block::Q8_0), 16, k);
         for (what, host) in [("a code that is no number", not_a_number), ("a scale that is infinite", infinite)] {
             let x = filled(cuda, &numbers(&mut random, 4 * k, 1.0, dtype), k);
             let [coded, plain] = pair(cuda, &[host], dtype);

@@ -8,7 +8,7 @@ use crate::scene::{
 use compute::cpu::reference;
 use compute::cuda::{Cuda, Routes};
 use compute::{Device, ExpertRows, LayerInput, Rounding, Router, RouterVectors, Scores, SharedExpert, ops};
-use formats::{Coding, DType};
+use formats::{DType, WeightFormat};
 
 /// What `router` chooses.
 fn routed(cuda: &mut Cuda, logits: &[f32], bias: Option<&[f32]>, router: &Router) -> Routes {
@@ -172,7 +172,7 @@ fn what_a_token_gets_does_not_depend_on_the_others() {
 const CODED: Case = Case { hidden: 512, width: 512, experts: 4, ..CASES[1].1 };
 
 /// Experts in codes, and in the numbers that these are on the device.
-fn coded_inputs(case: &Case, coding: Coding, dtype: DType) -> [Inputs; 2] {
+fn coded_inputs(case: &Case, coding: WeightFormat, dtype: DType) -> [Inputs; 2] {
     [false, true].map(|decoded| {
         let matrix = |random: &mut Random, rows, cols| {
             let coded = codings::matrix(random, coding, [rows, cols]);

@@ -4,7 +4,7 @@ pub use crate::inputs::{Random, limits};
 use compute::batch::{Batch, Sampling};
 use compute::cuda::{Cuda, DeviceBatch, Tensor};
 use compute::{Device, HostMatrix, HostVector, KvFormat};
-use formats::{Coding, DType};
+use formats::{DType, WeightFormat};
 use half::{bf16, f16};
 use os::HostBytes;
 
@@ -225,7 +225,7 @@ pub fn poisoned(cuda: &mut Cuda, rows: usize, cols: usize) -> Tensor {
 /// Numbers as a model file has them.
 pub fn coded(values: &[f32], dtype: DType) -> Vec<u8> {
     let mut bytes = vec![0; dtype.bytes() * values.len()];
-    Coding::from(dtype).encode(values.iter().copied(), &mut bytes);
+    WeightFormat::from(dtype).encode(values.iter().copied(), &mut bytes);
     bytes
 }
 

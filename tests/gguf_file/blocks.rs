@@ -4,7 +4,7 @@
 use crate::small;
 use crate::writer::Writer;
 use compute::HostMatrix;
-use formats::{Block, Coding};
+use formats::{Block, WeightFormat};
 use os::HostBytes;
 
 /// A type of blocks for each of [`small::matrices_of`].
@@ -107,7 +107,8 @@ pub fn files(kinds: &Kinds, [hidden, width]: [usize; 2]) -> (Writer, Writer) {
     let (mut coded, mut plain) = (small::keys_of(hidden, width), small::keys_of(hidden, width));
     for (at, (tensor, [rows, cols])) in small::matrices_of(hidden, width).into_iter().enumerate() {
         let bytes = blocks(at as u64, kinds[at], rows * cols);
-        let matrix = HostMatrix::new(HostBytes::owned(bytes.clone().into()), Coding::Block(kinds[at]), rows, cols);
+        let matrix =
+            HostMatrix::new(HostBytes::owned(bytes.clone().into()), WeightFormat::Block(kinds[at]), rows, cols);
         coded.coded(tensor, &[rows, cols], id_of(kinds[at]), bytes);
         plain.tensor(tensor, &[rows, cols], &matrix.to_f32());
     }

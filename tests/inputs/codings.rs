@@ -2,13 +2,13 @@
 
 use super::Random;
 use compute::HostMatrix;
-use formats::{Block, Codes, Coding, Scaled, Scales};
+use formats::{Block, Codes, Scaled, Scales, WeightFormat};
 use os::HostBytes;
 
 /// Every kind of block; every kind of code, of scale and of group.
-pub fn all() -> Vec<Coding> {
-    let scaled = |codes, scales, group, zeros| Coding::Scaled(Scaled { codes, scales, group, zeros });
-    let blocks = Block::ALL.map(Coding::Block);
+pub fn all() -> Vec<WeightFormat> {
+    let scaled = |codes, scales, group, zeros| WeightFormat::Scaled(Scaled { codes, scales, group, zeros });
+    let blocks = Block::ALL.map(WeightFormat::Block);
     let scaled = [
         scaled(Codes::U4, Scales::F16, 128, true),
         scaled(Codes::U4, Scales::Bf16, 32, true),
@@ -28,11 +28,11 @@ pub fn all() -> Vec<Coding> {
 }
 
 /// A matrix of random codes, of numbers of about 0.1. `cols` is a multiple of what the coding holds together.
-pub fn matrix(random: &mut Random, coding: Coding, [rows, cols]: [usize; 2]) -> HostMatrix {
+pub fn matrix(random: &mut Random, coding: WeightFormat, [rows, cols]: [usize; 2]) -> HostMatrix {
     let mut bytes = |len: usize| -> Vec<u8> { (0..len).map(|_| random.below(256) as u8).collect() };
     let owned = |bytes: Vec<u8>| HostBytes::owned(bytes.into());
     match coding {
-        Coding::Block(block) => {
+        WeightFormat::Block(block) => {
             let mut codes = bytes(rows * coding.row_bytes(cols));
             for bytes in codes.chunks_exact_mut(block.bytes()) {
                 let (scales, size): (&[usize], f32) = match block {
@@ -68,7 +68,7 @@ pub fn matrix(random: &mut Random, coding: Coding, [rows, cols]: [usize; 2]) -> 
             }
             HostMatrix::new(owned(codes), coding, rows, cols)
         }
-        Coding::Scaled(scaled) => {
+        WeightFormat::Scaled(scaled) => {
             let mut codes = bytes(rows * coding.row_bytes(cols));
             if scaled.codes == Codes::E4m3 {
                 codes.iter_mut().for_each(|code| *code = if *code & 0x7f == 0x7f { 0 } else { *code });
@@ -93,6 +93,6 @@ pub fn matrix(random: &mut Random, coding: Coding, [rows, cols]: [usize; 2]) -> 
             let zeros = bytes(rows * coding.zero_bytes(cols)).into_iter().map(|zero| zero & mask).collect();
             HostMatrix::scaled(owned(codes), owned(scales), owned(zeros), coding, rows, cols)
         }
-        Coding::F32 | Coding::F16 | Coding::Bf16 => panic!("{coding} has no codes"),
+        WeightFormat::F32 | WeightFormat::F16 | WeightFormat::Bf16 => panic!("{coding} has no codes"),
     }
 }

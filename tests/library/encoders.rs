@@ -247,7 +247,7 @@ fn every_pooling_of_a_folder_is_its_formula() {
             (json!({"pooling_mode_mean_sqrt_len_tokens": true}), of(&|i| column(i).sum::<f64>() / n.sqrt())),
             (json!({"pooling_mode_weightedmean_tokens": true}), of(&|i| weighted(i) / (n * (n + 1.0) / 2.0))),
             (json!({"pooling_mode": "max"}), of(&|i| column(i).fold(f64::NEG_INFINITY, f64::max))),
-            (json!({"pooling_mode_lasttoken": true}), of(&|i| column(i).last().unwrap())),
+            (json!({"pooling_mode_lasttoken": true}), of(&|i| column(i).next_back().unwrap())),
         ];
         for (mode, wanted) in cases {
             let mut engine = open(mode.clone());

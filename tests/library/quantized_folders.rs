@@ -117,7 +117,7 @@ fn codes_stand_for_the_numbers_of_their_writers() {
 
 fn numbers(matrix: &HostMatrix, row: usize) -> Vec<f32> {
     let mut numbers = vec![0.0; matrix.shape().1];
-    matrix.decode_row(row, &mut numbers);
+    matrix.dequantize_row(row, &mut numbers);
     numbers
 }
 

@@ -6,7 +6,7 @@ use crate::scene::Random;
 use compute::cpu::{Cpu, Isa};
 use compute::ops;
 use compute::{Activation, Adapter, Device, LayerInput};
-use formats::Coding;
+use formats::WeightFormat;
 
 const TOKENS: usize = 5;
 const INPUTS: usize = 64;
@@ -15,7 +15,7 @@ const SCALE: f32 = 0.5;
 
 /// The gates and ups of `weight`, activated, with two adapters of rank 3 stacked: the first rows have one, the last the other.
 fn gated(cpu: &mut Cpu, weight: &[f32], x: &[f32], adapters: Option<(&[f32], &[f32])>) -> Vec<f32> {
-    let weight = cpu.matrix(&[matrix(weight, Coding::F32, 2 * WIDTH)]).unwrap();
+    let weight = cpu.matrix(&[matrix(weight, WeightFormat::F32, 2 * WIDTH)]).unwrap();
     let x = cpu.filled(x, INPUTS);
     let (mut out, mut gate_up) = (cpu.poisoned(TOKENS, WIDTH), cpu.poisoned(TOKENS, 2 * WIDTH));
     let adapters = adapters.map(|(projected, up)| (cpu.filled(projected, RANKS), cpu.table(up).unwrap()));

@@ -8,15 +8,15 @@ use compute::batch::Batch;
 use compute::cpu::{Cpu, Isa, Matrix, reference};
 use compute::ops;
 use compute::{Device, HostMatrix, LayerInput};
-use formats::{Block, Codes, Coding, Scaled, Scales};
+use formats::{Block, Codes, Scaled, Scales, WeightFormat};
 use half::f16;
 use os::HostBytes;
 use std::ops::Range;
 
 /// Every block, and each kind of codes, scales, groups and zeros.
-pub fn codings() -> Vec<Coding> {
-    let scaled = |codes, scales, group, zeros| Coding::Scaled(Scaled { codes, scales, group, zeros });
-    let blocks = Block::ALL.map(Coding::Block);
+pub fn codings() -> Vec<WeightFormat> {
+    let scaled = |codes, scales, group, zeros| WeightFormat::Scaled(Scaled { codes, scales, group, zeros });
+    let blocks = Block::ALL.map(WeightFormat::Block);
     let scaled = [
         scaled(Codes::U4, Scales::F16, 128, true),
         scaled(Codes::U4, Scales::Bf16, 32, false),
@@ -38,15 +38,15 @@ pub fn codings() -> Vec<Coding> {
 }
 
 /// Random codes with scales near 1/100. All planes begin at odd addresses, as they may in a file.
-pub fn random_matrix(random: &mut Random, coding: Coding, rows: usize, cols: usize) -> HostMatrix {
+pub fn random_matrix(random: &mut Random, coding: WeightFormat, rows: usize, cols: usize) -> HostMatrix {
     let bytes = |random: &mut Random, len: usize| -> Vec<u8> { (0..len).map(|_| random.below(256) as u8).collect() };
     let mut codes = bytes(random, rows * coding.row_bytes(cols));
     // Those of unsigned bytes may be above 127, which is the greatest signed one.
-    let most = if matches!(coding, Coding::Scaled(Scaled { codes: Codes::U8, .. })) { 255 } else { 15 };
+    let most = if matches!(coding, WeightFormat::Scaled(Scaled { codes: Codes::U8, .. })) { 255 } else { 15 };
     let zeros: Vec<u8> = bytes(random, rows * coding.zero_bytes(cols)).iter().map(|byte| byte & most).collect();
     let mut scales = Vec::new();
     match coding {
-        Coding::Block(block) => {
+        WeightFormat::Block(block) => {
             let halves: &[usize] = match block {
                 Block::Q4_1 | Block::Q5_1 | Block::Q4K | Block::Q5K => &[0, 2],
                 Block::Q6K => &[208],
@@ -73,7 +73,7 @@ pub fn random_matrix(random: &mut Random, coding: Coding, rows: usize, cols: usi
                 }
             }
         }
-        Coding::Scaled(scaled) => {
+        WeightFormat::Scaled(scaled) => {
             for _ in 0..rows * scaled.groups(cols) {
                 let scale = random.numbers(1, 0.01)[0] + 0.005;
                 match scaled.scales {
@@ -118,7 +118,7 @@ const CASES: &[(&str, Case)] = &[
     ("prefill", Case { tokens: 70, inputs: 1536, parts: &[50, 30], columns: 2..79 }),
 ];
 
-fn parts(case: &Case, coding: Coding) -> (Vec<f32>, Vec<HostMatrix>) {
+fn parts(case: &Case, coding: WeightFormat) -> (Vec<f32>, Vec<HostMatrix>) {
     let mut random = Random(21);
     let parts = case.parts.iter().map(|&rows| random_matrix(&mut random, coding, rows, case.inputs)).collect();
     (random.numbers(case.tokens * case.inputs, 1.0), parts)
@@ -153,7 +153,7 @@ impl Op for Coded {
             let outputs: usize = case.parts.iter().sum();
             let mut out = vec![0.0; case.tokens * outputs];
             // Of their numbers: a backend may keep some codings as other numbers.
-            let numbers: Vec<_> = parts.iter().map(|part| part.converted(Coding::F32).unwrap()).collect();
+            let numbers: Vec<_> = parts.iter().map(|part| part.converted(WeightFormat::F32).unwrap()).collect();
             reference::linear(&mut out, &x, &Matrix::new(&numbers).unwrap(), None, case.columns.clone());
             let columns = case.columns.clone();
             out.chunks_exact(outputs).flat_map(|row| row[columns.clone()].to_vec()).collect::<Vec<_>>()
@@ -197,7 +197,7 @@ fn lanes_of_pairs(isa: Isa) -> Option<usize> {
 #[test]
 fn products_with_coded_weights_have_the_bits_of_those_with_their_numbers() {
     for isa in Isa::available() {
-        let plain = if isa.rounds_activations() { Coding::Bf16 } else { Coding::F32 };
+        let plain = if isa.rounds_activations() { WeightFormat::Bf16 } else { WeightFormat::F32 };
         for coding in codings() {
             for (name, case) in CASES {
                 let (x, parts) = parts(case, coding);
@@ -213,12 +213,14 @@ fn products_with_coded_weights_have_the_bits_of_those_with_their_numbers() {
                     assert_same_bits(&found, &wanted, &format!("{isa:?}, {coding:?}, {name}"));
                     continue;
                 }
-                let known = !matches!(coding, Coding::Scaled(Scaled { group: 96, .. }));
+                let known = !matches!(coding, WeightFormat::Scaled(Scaled { group: 96, .. }));
                 let lanes = match coding {
-                    Coding::Scaled(Scaled { codes: Codes::U4 | Codes::E2m1, .. }) if known => lanes_of_pairs(*isa),
+                    WeightFormat::Scaled(Scaled { codes: Codes::U4 | Codes::E2m1, .. }) if known => {
+                        lanes_of_pairs(*isa)
+                    }
                     _ => None,
                 };
-                let plain = if known { plain } else { Coding::Bf16 };
+                let plain = if known { plain } else { WeightFormat::Bf16 };
                 let ordered = |numbers: Vec<f32>| match lanes {
                     Some(lanes) => even_odd(&numbers, lanes),
                     None => numbers,
@@ -256,8 +258,14 @@ fn a_row_has_the_same_bits_whatever_rows_are_beside_it() {
 /// A stack of a file with mixed types: a part's columns have the bits that they have where it is alone.
 #[test]
 fn a_stack_of_coded_parts_has_the_bits_of_its_parts() {
-    let int4 = Coding::Scaled(Scaled { codes: Codes::U4, scales: Scales::F16, group: 128, zeros: true });
-    let codings = [Coding::Block(Block::Q4K), Coding::Block(Block::Q6K), Coding::Bf16, int4, Coding::Block(Block::Q4K)];
+    let int4 = WeightFormat::Scaled(Scaled { codes: Codes::U4, scales: Scales::F16, group: 128, zeros: true });
+    let codings = [
+        WeightFormat::Block(Block::Q4K),
+        WeightFormat::Block(Block::Q6K),
+        WeightFormat::Bf16,
+        int4,
+        WeightFormat::Block(Block::Q4K),
+    ];
     let (rows, inputs) = (70, 768);
     let mut random = Random(31);
     let parts = codings.map(|coding| match coding.is_plain() {
@@ -291,7 +299,7 @@ fn parts_of_a_coded_matrix_have_the_bits_of_a_matrix_of_their_own() {
         let whole = random_matrix(&mut random, coding, rows, inputs);
         let half = (inputs / 2).next_multiple_of(coding.group());
         let view = whole.columns(half..inputs).rows(7..29);
-        let numbers = matrix(&view.to_f32(), Coding::F32, 22);
+        let numbers = matrix(&view.to_f32(), WeightFormat::F32, 22);
         let x = random.numbers(3 * (inputs - half), 1.0);
         let outputs = 0..22;
         if half == inputs {
@@ -299,7 +307,7 @@ fn parts_of_a_coded_matrix_have_the_bits_of_a_matrix_of_their_own() {
         }
         let found = multiplied(&mut Cpu::new(2, Isa::Portable), &x, std::slice::from_ref(&view), outputs.clone());
         let wanted = match coding {
-            Coding::Scaled(Scaled { group: 96, .. }) => view.converted(Coding::Bf16).unwrap(),
+            WeightFormat::Scaled(Scaled { group: 96, .. }) => view.converted(WeightFormat::Bf16).unwrap(),
             _ => numbers,
         };
         let wanted = multiplied(&mut Cpu::new(2, Isa::Portable), &x, &[wanted], outputs);
@@ -322,7 +330,7 @@ fn rows_of_a_coded_table_are_its_numbers() {
         let wanted: Vec<f32> =
             batch.token_ids.iter().flat_map(|&row| kept[row as usize * cols..][..cols].to_vec()).collect();
         assert_same_bits(&cpu.read(&out), &wanted, &format!("{coding:?}"));
-        if !matches!(coding, Coding::Scaled(Scaled { group: 96, .. })) {
+        if !matches!(coding, WeightFormat::Scaled(Scaled { group: 96, .. })) {
             assert_same_bits(&kept, &table.to_f32(), &format!("{coding:?}"));
         }
     }

@@ -3,7 +3,7 @@
 //! The bytes and numbers of tests/golden/codings.safetensors are from the `gguf` package and torch (make_codings.py).
 
 use compute::HostMatrix;
-use formats::{Block, Codes, Coding, Scaled, ScaledRow, Scales, from_e4m3};
+use formats::{Block, Codes, Scaled, ScaledRow, Scales, WeightFormat, from_e4m3};
 use os::HostBytes;
 use safetensors::SafeTensors;
 use std::ops::Range;
@@ -29,7 +29,7 @@ fn blocks_are_those_of_gguf() {
         let name = block.name();
         let tensor = file.tensor(&format!("{name}.bytes")).unwrap();
         let (bytes, wanted) = (tensor.data(), numbers(&file, &format!("{name}.numbers")));
-        let coding = Coding::Block(block);
+        let coding = WeightFormat::Block(block);
         assert_eq!(coding.row_bytes(wanted.len()), bytes.len(), "{name}");
         let mut found = vec![0.0; wanted.len()];
         coding.decode(bytes, &mut found);
@@ -53,7 +53,7 @@ const COLS: usize = 160;
 
 /// A scaled matrix of pseudo-random bytes, and what each of its numbers has to be by the formula.
 fn scaled(scaled: Scaled) -> (HostMatrix, Vec<f32>) {
-    let coding = Coding::Scaled(scaled);
+    let coding = WeightFormat::Scaled(scaled);
     let byte = |i: usize, salt: usize| ((i + salt).wrapping_mul(0x9e37_79b9) >> 13) as u8;
     let codes: Vec<u8> = (0..ROWS * coding.row_bytes(COLS)).map(|i| byte(i, 1) & 0x77).collect();
     let groups = scaled.groups(COLS);
@@ -113,7 +113,7 @@ fn scaled_matrices_and_parts_of_them_are_their_formula() {
                         let packed = found.packed().unwrap();
                         assert!(packed.planes().is_some());
                         assert_eq!(bits(&packed.to_f32()), bits(&wanted), "{coding:?} packed");
-                        let rounded = found.converted(Coding::F32).unwrap();
+                        let rounded = found.converted(WeightFormat::F32).unwrap();
                         assert_eq!(bits(&rounded.to_f32()), bits(&wanted));
                     }
                 }
@@ -132,7 +132,7 @@ fn a_part_of_a_matrix_of_blocks_is_made_of_whole_blocks() {
         let cols = 3 * block.numbers();
         let rows = wanted.len() / cols;
         let bytes = HostBytes::owned(tensor.data().into());
-        let whole = HostMatrix::new(bytes, Coding::Block(block), rows, cols);
+        let whole = HostMatrix::new(bytes, WeightFormat::Block(block), rows, cols);
         let found = whole.columns(block.numbers()..cols).rows(1..rows).packed().unwrap();
         let tail: Vec<f32> = (1..rows).flat_map(|row| wanted[row * cols..][block.numbers()..cols].to_vec()).collect();
         assert_eq!(bits(&found.to_f32()), bits(&tail), "{block:?}");
@@ -144,5 +144,5 @@ fn a_part_of_a_matrix_of_blocks_is_made_of_whole_blocks() {
 #[should_panic(expected = "assertion")]
 fn a_row_of_the_wrong_length_is_refused() {
     let row = ScaledRow { codes: &[0; 33], scales: &[], zeros: &[] };
-    Coding::Block(Block::Q8_0).decode_row(row, &mut [0.0; 32]);
+    WeightFormat::Block(Block::Q8_0).dequantize_row(row, &mut [0.0; 32]);
 }

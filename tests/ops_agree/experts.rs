@@ -7,7 +7,7 @@ use crate::inputs::experts::{self, CASES, Case, Inputs, ROUTER, ROUTERS, Shared}
 use crate::linear::{assert_same_bits, matrix};
 use compute::cpu::{Cpu, Isa, Routes, reference};
 use compute::{Device, ExpertRows, HostMatrix, LayerInput, Router, RouterVectors, Scores, SharedExpert, ops};
-use formats::Coding;
+use formats::WeightFormat;
 
 fn on_each_cpu(test: impl Fn(&mut Cpu, &str)) {
     for isa in Isa::available() {
@@ -109,14 +109,14 @@ fn bf16(v: f32) -> f32 {
     half::bf16::from_f32(v).to_f32()
 }
 
-fn plain(coding: Coding) -> impl FnMut(&mut Random, usize, usize) -> HostMatrix {
+fn plain(coding: WeightFormat) -> impl FnMut(&mut Random, usize, usize) -> HostMatrix {
     move |random, rows, cols| matrix(&random.numbers(rows * cols, 0.3), coding, rows)
 }
 
 #[test]
 fn mixtures_of_experts_agree_with_their_specification() {
     for (name, case) in CASES {
-        for coding in [Coding::F32, Coding::Bf16, Coding::F16] {
+        for coding in [WeightFormat::F32, WeightFormat::Bf16, WeightFormat::F16] {
             let inputs = Inputs::new(case, bf16, plain(coding));
             let expected = inputs.expected(case, |v| v);
             on_each_cpu(|cpu, what| {
@@ -136,7 +136,7 @@ fn experts_have_weights_in_every_coding() {
         let of_coding = |random: &mut Random, rows, cols| random_matrix(random, coding, rows, cols);
         let inputs = Inputs::new(&CODED, bf16, of_coding);
         let plain = |experts: &[Vec<HostMatrix>]| -> Vec<Vec<HostMatrix>> {
-            let number = |part: &HostMatrix| part.converted(Coding::F32).unwrap();
+            let number = |part: &HostMatrix| part.converted(WeightFormat::F32).unwrap();
             experts.iter().map(|parts| parts.iter().map(number).collect()).collect()
         };
         let numbers = Inputs { gate_up: plain(&inputs.gate_up), down: plain(&inputs.down), ..inputs_of(&inputs) };
@@ -193,7 +193,7 @@ fn one_by_one(cpu: &mut Cpu, case: &Case, inputs: &Inputs) -> Vec<f32> {
 
 #[test]
 fn a_row_has_the_bits_of_the_layers_of_its_expert_alone() {
-    let all = [Coding::F32, Coding::Bf16, Coding::F16].into_iter().chain(codings());
+    let all = [WeightFormat::F32, WeightFormat::Bf16, WeightFormat::F16].into_iter().chain(codings());
     for coding in all {
         let cases: Vec<_> = match coding.is_plain() {
             true => CASES.to_vec(),
@@ -218,7 +218,7 @@ fn a_row_has_the_bits_of_the_layers_of_its_expert_alone() {
 #[test]
 fn what_a_token_gets_does_not_depend_on_the_others() {
     for (name, case) in CASES {
-        let inputs = Inputs::new(case, |v| v, plain(Coding::Bf16));
+        let inputs = Inputs::new(case, |v| v, plain(WeightFormat::Bf16));
         for isa in Isa::available() {
             let together = mixed(&mut Cpu::new(3, *isa), case, &inputs);
             for token in [0, case.tokens / 2, case.tokens - 1] {

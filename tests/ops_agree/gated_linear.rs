@@ -7,7 +7,7 @@ use compute::Activation::{self, GeluTanh, Silu};
 use compute::cpu::{Cpu, Isa, Matrix, reference};
 use compute::ops;
 use compute::{HostMatrix, LayerInput};
-use formats::Coding;
+use formats::WeightFormat;
 
 struct Case {
     tokens: usize,
@@ -60,7 +60,8 @@ struct Inputs {
 
 fn inputs(case: &Case) -> Inputs {
     let mut random = Random(7);
-    let weights = [(); 2].map(|()| matrix(&random.numbers(case.width * case.inputs, 0.5), Coding::Bf16, case.width));
+    let weights =
+        [(); 2].map(|()| matrix(&random.numbers(case.width * case.inputs, 0.5), WeightFormat::Bf16, case.width));
     let x = random.numbers(case.tokens * case.inputs, 1.0).into_iter().map(|v| half::bf16::from_f32(v).to_f32());
     Inputs { x: x.collect(), weights, bias: case.has_bias.then(|| random.numbers(2 * case.width, 1.0)) }
 }

@@ -6,13 +6,13 @@ use compute::batch::{Batch, PoolKind, PooledRange};
 use compute::cpu::{Matrix, reference};
 use compute::ops;
 use compute::{HostMatrix, TableRows};
-use formats::Coding;
+use formats::WeightFormat;
 use os::HostBytes;
 
 struct Table {
     tokens: usize,
     hidden: usize,
-    coding: Coding,
+    coding: WeightFormat,
     /// Rows of each stacked part.
     parts: &'static [usize],
     scale: f32,
@@ -23,14 +23,17 @@ struct Embedding;
 impl Op for Embedding {
     type Case = Table;
     const CASES: &'static [(&'static str, Table)] = &[
-        ("one token", Table { tokens: 1, hidden: 16, coding: Coding::Bf16, parts: &[1], scale: 1.0 }),
-        ("f32", Table { tokens: 9, hidden: 33, coding: Coding::F32, parts: &[97], scale: 1.0 }),
-        ("f16 in three parts", Table { tokens: 40, hidden: 24, coding: Coding::F16, parts: &[5, 1, 30], scale: 1.0 }),
+        ("one token", Table { tokens: 1, hidden: 16, coding: WeightFormat::Bf16, parts: &[1], scale: 1.0 }),
+        ("f32", Table { tokens: 9, hidden: 33, coding: WeightFormat::F32, parts: &[97], scale: 1.0 }),
+        (
+            "f16 in three parts",
+            Table { tokens: 40, hidden: 24, coding: WeightFormat::F16, parts: &[5, 1, 30], scale: 1.0 },
+        ),
         (
             "bf16, shared among threads",
-            Table { tokens: 70, hidden: 1024, coding: Coding::Bf16, parts: &[300], scale: 1.0 },
+            Table { tokens: 70, hidden: 1024, coding: WeightFormat::Bf16, parts: &[300], scale: 1.0 },
         ),
-        ("scaled", Table { tokens: 9, hidden: 33, coding: Coding::Bf16, parts: &[97], scale: 12.0 }),
+        ("scaled", Table { tokens: 9, hidden: 33, coding: WeightFormat::Bf16, parts: &[97], scale: 12.0 }),
     ];
     const BOUND: f64 = 0.0;
 
@@ -74,7 +77,7 @@ impl Op for AddEmbedding {
         ("types", (ADDED, TableRows::Types)),
         (
             "bf16, wider than is decoded at once",
-            (Table { hidden: 2500, coding: Coding::Bf16, ..ADDED }, TableRows::Types),
+            (Table { hidden: 2500, coding: WeightFormat::Bf16, ..ADDED }, TableRows::Types),
         ),
     ];
     const BOUND: f64 = 0.0;
@@ -95,7 +98,7 @@ impl Op for AddEmbedding {
     }
 }
 
-const ADDED: Table = Table { tokens: 70, hidden: 37, coding: Coding::F32, parts: &[60], scale: 1.0 };
+const ADDED: Table = Table { tokens: 70, hidden: 37, coding: WeightFormat::F32, parts: &[60], scale: 1.0 };
 
 /// Two texts, and what is added to.
 fn added(case: &Table) -> (Batch, Vec<f32>) {

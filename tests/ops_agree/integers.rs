@@ -4,22 +4,22 @@ use crate::column::Column;
 use compute::cpu::{Cpu, Isa};
 use compute::ops;
 use compute::{Device, HostMatrix, LayerInput};
-use formats::{Block, Codes, Coding, IQ4, Scaled, ScaledRow, q3_scale, scale_and_min};
+use formats::{Block, Codes, IQ4, Scaled, ScaledRow, WeightFormat, q3_scale, scale_and_min};
 use half::{bf16, f16};
 
 /// Numbers along `k` that share a scale of `x`.
 const GROUP: usize = 32;
 
 /// Whether products with weights in `coding` are those of integers.
-pub fn takes(isa: Isa, coding: Coding) -> bool {
+pub fn takes(isa: Isa, coding: WeightFormat) -> bool {
     isa > Isa::Portable && has_integers(coding)
 }
 
-fn has_integers(coding: Coding) -> bool {
+fn has_integers(coding: WeightFormat) -> bool {
     match coding {
-        Coding::Block(block) => !matches!(block, Block::Q2K | Block::Mxfp4) && !block.is_lattice(),
-        Coding::Scaled(Scaled { group: 96, .. }) => false,
-        Coding::Scaled(Scaled { codes, zeros, .. }) => {
+        WeightFormat::Block(block) => !matches!(block, Block::Q2K | Block::Mxfp4) && !block.is_lattice(),
+        WeightFormat::Scaled(Scaled { group: 96, .. }) => false,
+        WeightFormat::Scaled(Scaled { codes, zeros, .. }) => {
             matches!(codes, Codes::U4 | Codes::U8) || codes == Codes::I8 && !zeros
         }
         _ => false,
@@ -42,11 +42,11 @@ struct Activations {
 }
 
 /// Whether codes have more than four bits.
-fn is_wide(coding: Coding) -> bool {
+fn is_wide(coding: WeightFormat) -> bool {
     use Block::{Q3K, Q5_0, Q5_1, Q5K, Q6K, Q8_0};
     match coding {
-        Coding::Block(block) => matches!(block, Q8_0 | Q5_0 | Q5_1 | Q5K | Q6K | Q3K),
-        Coding::Scaled(Scaled { codes, .. }) => codes != Codes::U4,
+        WeightFormat::Block(block) => matches!(block, Q8_0 | Q5_0 | Q5_1 | Q5K | Q6K | Q3K),
+        WeightFormat::Scaled(Scaled { codes, .. }) => codes != Codes::U4,
         _ => unreachable!("plain"),
     }
 }
@@ -71,12 +71,12 @@ fn rounded(x: &[f32], is_wide: bool) -> Activations {
 }
 
 /// Group `group` of a row.
-fn weights(coding: Coding, row: ScaledRow, group: usize) -> Weights {
+fn weights(coding: WeightFormat, row: ScaledRow, group: usize) -> Weights {
     match coding {
-        Coding::Block(block) => {
+        WeightFormat::Block(block) => {
             of_block(block, &row.codes[group * GROUP / block.numbers() * block.bytes()..], group % 8)
         }
-        Coding::Scaled(scaled) => {
+        WeightFormat::Scaled(scaled) => {
             let of_row = if scaled.group == Scaled::ROW { 0 } else { group * GROUP / scaled.group };
             let scale = scaled.scales.read(row.scales, of_row);
             let zero = if scaled.zeros { f32::from(row.zeros[of_row]) } else { scaled.codes.zero() } as i32;
@@ -176,7 +176,7 @@ pub fn products(x: &[f32], matrix: &HostMatrix) -> Vec<f32> {
             zeros: plane("zeros", coding.zero_bytes(inputs)),
         }
     };
-    let has_halves = matches!(coding, Coding::Block(Block::Q6K | Block::Q3K));
+    let has_halves = matches!(coding, WeightFormat::Block(Block::Q6K | Block::Q3K));
     let weights: Vec<Vec<Weights>> =
         (0..rows).map(|row| (0..inputs / GROUP).map(|group| weights(coding, row_of(row), group)).collect()).collect();
     let mut out = Vec::new();

@@ -5,11 +5,11 @@ use crate::scene::Random;
 use compute::cpu::{Cpu, Isa, Matrix, reference};
 use compute::ops;
 use compute::{HostMatrix, LayerInput};
-use formats::Coding;
+use formats::WeightFormat;
 use os::HostBytes;
 use std::ops::Range;
 
-const CODINGS: [Coding; 3] = [Coding::Bf16, Coding::F16, Coding::F32];
+const CODINGS: [WeightFormat; 3] = [WeightFormat::Bf16, WeightFormat::F16, WeightFormat::F32];
 
 #[derive(Clone)]
 struct Case {
@@ -62,7 +62,7 @@ struct Inputs {
     outputs: usize,
 }
 
-fn inputs(case: &Case, coding: Coding) -> Inputs {
+fn inputs(case: &Case, coding: WeightFormat) -> Inputs {
     let mut random = Random(9);
     let outputs = case.parts.iter().sum();
     let parts = case.parts.iter().map(|&rows| {
@@ -79,7 +79,7 @@ fn inputs(case: &Case, coding: Coding) -> Inputs {
 }
 
 /// A matrix of `rows` rows. Its bytes begin at an odd address, as they may in a file.
-pub fn matrix(numbers: &[f32], coding: Coding, rows: usize) -> HostMatrix {
+pub fn matrix(numbers: &[f32], coding: WeightFormat, rows: usize) -> HostMatrix {
     let len = coding.row_bytes(numbers.len());
     let mut map = memmap2::MmapMut::map_anon(len + 1).unwrap();
     coding.encode(numbers.iter().copied(), &mut map[1..]);
@@ -248,7 +248,7 @@ fn what_is_not_a_number_stays_in_its_row_and_its_column() {
 fn no_tokens_and_no_columns_are_no_work() {
     for isa in Isa::available() {
         let cpu = &mut Cpu::new(2, *isa);
-        let mut inputs = inputs(&SMALL, Coding::Bf16);
+        let mut inputs = inputs(&SMALL, WeightFormat::Bf16);
         assert!(multiplied(cpu, &[], 64, &inputs).is_empty());
         inputs.columns = 5..5;
         assert!(multiplied(cpu, &inputs.x, 64, &inputs).iter().all(|v| v.is_nan()));
@@ -259,7 +259,7 @@ fn no_tokens_and_no_columns_are_no_work() {
 /// where it is alone, whatever range of columns is asked for.
 #[test]
 fn a_stack_of_several_codings_has_the_bits_of_its_parts() {
-    let codings = [Coding::Bf16, Coding::Bf16, Coding::F32, Coding::F16, Coding::Bf16];
+    let codings = [WeightFormat::Bf16, WeightFormat::Bf16, WeightFormat::F32, WeightFormat::F16, WeightFormat::Bf16];
     let (rows, inputs) = (70, 96);
     let mut random = Random(11);
     let parts = codings.map(|coding| matrix(&random.numbers(rows * inputs, 1.0), coding, rows));

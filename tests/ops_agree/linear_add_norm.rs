@@ -6,7 +6,7 @@ use crate::scene::Random;
 use compute::cpu::{Cpu, Isa, Matrix, reference};
 use compute::ops;
 use compute::{AddNorm, HostMatrix, LayerInput, NextNorm, NormKind, NormWeights};
-use formats::Coding;
+use formats::WeightFormat;
 
 struct Case {
     tokens: usize,
@@ -74,7 +74,7 @@ struct Inputs {
 
 fn inputs(case: &Case) -> Inputs {
     let mut random = Random(9);
-    let weight = matrix(&random.numbers(case.hidden * case.inputs, 0.5), Coding::Bf16, case.hidden);
+    let weight = matrix(&random.numbers(case.hidden * case.inputs, 0.5), WeightFormat::Bf16, case.hidden);
     let x = random.numbers(case.tokens * case.inputs, 1.0).into_iter().map(|v| half::bf16::from_f32(v).to_f32());
     Inputs {
         x: x.collect(),

@@ -22,7 +22,7 @@ pub fn run(cpu: &Cpu, out: &mut Tensor, table: &Matrix, scale: f32, device_batch
         for (row, &token) in rows.clone().zip(&tokens[rows]) {
             // SAFETY: the ranges of `for_rows` do not overlap, so neither do rows.
             let out = unsafe { out.part(row * hidden..(row + 1) * hidden) };
-            decode_row(table, token as usize, out);
+            dequantize_row(table, token as usize, out);
             if scale != 1.0 {
                 out.iter_mut().for_each(|v| *v *= scale);
             }
@@ -31,8 +31,8 @@ pub fn run(cpu: &Cpu, out: &mut Tensor, table: &Matrix, scale: f32, device_batch
 }
 
 /// Writes a row of the table.
-fn decode_row(table: &Matrix, row: usize, out: &mut [f32]) {
+fn dequantize_row(table: &Matrix, row: usize, out: &mut [f32]) {
     let (coding, _) = table.runs(row..row + 1).next().expect("the engine refuses a token beyond the vocabulary");
     let segment = table.segments(row..row + 1).next().expect("it is in a run");
-    coding.decode_row(segment.row(0), out);
+    coding.dequantize_row(segment.row(0), out);
 }

@@ -3,7 +3,7 @@
 use super::linear;
 use crate::HostMatrix;
 use base::error::Result;
-use formats::{Coding, ScaledRow};
+use formats::{ScaledRow, WeightFormat};
 use std::iter;
 use std::ops::Range;
 
@@ -52,7 +52,7 @@ impl Matrix {
         assert!(parts.iter().all(|part| part.shape().1 == cols));
         let readable = |part: &HostMatrix| match linear::reads(part.coding(), cols) {
             true => part.packed(),
-            false => part.converted(Coding::Bf16),
+            false => part.converted(WeightFormat::Bf16),
         };
         let parts = parts.iter().map(readable).collect::<Result<Vec<_>>>()?;
         Ok(Matrix { rows: parts.iter().map(|part| part.shape().0).sum(), cols, parts })
@@ -74,7 +74,7 @@ impl Matrix {
     }
 
     /// The rows of `range`, cut where the coding changes.
-    pub(in crate::cpu) fn runs(&self, range: Range<usize>) -> impl Iterator<Item = (Coding, Range<usize>)> {
+    pub(in crate::cpu) fn runs(&self, range: Range<usize>) -> impl Iterator<Item = (WeightFormat, Range<usize>)> {
         let mut parts = self.ranges().filter_map(move |(part, rows)| {
             let rows = range.start.max(rows.start)..range.end.min(rows.end);
             (!rows.is_empty()).then_some((part.coding(), rows))
@@ -129,13 +129,13 @@ mod tests {
     use os::HostBytes;
 
     /// `rows` rows of two numbers, each byte the number of its part.
-    fn part(number: u8, rows: usize, coding: Coding) -> HostMatrix {
+    fn part(number: u8, rows: usize, coding: WeightFormat) -> HostMatrix {
         HostMatrix::new(HostBytes::owned(vec![number; rows * coding.row_bytes(2)].into()), coding, rows, 2)
     }
 
     #[test]
     fn a_range_of_rows_is_cut_where_parts_meet() {
-        let bf16 = |number, rows| part(number, rows, Coding::Bf16);
+        let bf16 = |number, rows| part(number, rows, WeightFormat::Bf16);
         let matrix = Matrix::new(&[bf16(1, 3), bf16(2, 1), bf16(3, 4)]).unwrap();
         assert_eq!((matrix.rows(), matrix.cols()), (8, 2));
         /// Rows, and what they are cut into: rows of which part.
@@ -157,9 +157,9 @@ mod tests {
 
     #[test]
     fn a_range_of_rows_has_as_many_runs_as_codings_in_a_row() {
-        use Coding::{Bf16, F32};
+        use WeightFormat::{Bf16, F32};
         let matrix = Matrix::new(&[part(1, 3, Bf16), part(2, 1, Bf16), part(3, 4, F32), part(4, 2, Bf16)]).unwrap();
-        type Case = (Range<usize>, &'static [(Coding, Range<usize>)]);
+        type Case = (Range<usize>, &'static [(WeightFormat, Range<usize>)]);
         let cases: [Case; 4] = [
             (0..10, &[(Bf16, 0..4), (F32, 4..8), (Bf16, 8..10)]),
             (1..4, &[(Bf16, 1..4)]),
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn columns_of_a_matrix_are_packed() {
-        let matrix = Matrix::new(&[part(1, 3, Coding::F32).columns(1..2)]).unwrap();
+        let matrix = Matrix::new(&[part(1, 3, WeightFormat::F32).columns(1..2)]).unwrap();
         assert_eq!((matrix.rows(), matrix.cols()), (3, 1));
         assert_eq!(matrix.segments(1..3).next().unwrap().bytes, [1; 8]);
     }

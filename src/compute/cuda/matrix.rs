@@ -7,7 +7,7 @@ use super::driver::{Address, Context, Event, EventKind, Memory, Pinned};
 use super::gemm::quantized::weights::{self, Form, QuantizedWeights, Writer};
 use crate::{HostMatrix, HostVector};
 use base::error::{Error, Result};
-use formats::{Coding, DType};
+use formats::{DType, WeightFormat};
 use half::{bf16, f16};
 use os::thread::share_out;
 use std::ops::Range;
@@ -274,7 +274,7 @@ impl Staging {
     /// packed in the pinned buffers. The last copies may still be under way.
     fn upload(&mut self, to: &Memory, offset: usize, matrix: &HostMatrix, dtype: DType) -> Result<usize> {
         if !matrix.coding().is_plain() {
-            return self.upload(to, offset, &matrix.converted(Coding::from(dtype))?, dtype);
+            return self.upload(to, offset, &matrix.converted(WeightFormat::from(dtype))?, dtype);
         }
         let (rows, cols) = matrix.shape();
         let row_bytes = cols * dtype.bytes();
@@ -374,23 +374,23 @@ impl Lane {
 }
 
 /// Writes numbers coded as `from` as numbers of type `to` and returns the bytes written.
-fn convert(out: &mut [u8], chunk: &[u8], from: Coding, to: DType) -> usize {
-    if from == Coding::from(to) {
+fn convert(out: &mut [u8], chunk: &[u8], from: WeightFormat, to: DType) -> usize {
+    if from == WeightFormat::from(to) {
         out[..chunk.len()].copy_from_slice(chunk);
         return chunk.len();
     }
     let pairs = out.chunks_exact_mut(2).zip(chunk.chunks_exact(from.row_bytes(1)));
     match from {
-        Coding::F32 => {
+        WeightFormat::F32 => {
             pairs.for_each(|(o, b)| o.copy_from_slice(&narrow(f32::from_le_bytes([b[0], b[1], b[2], b[3]]), to)))
         }
-        Coding::F16 => {
+        WeightFormat::F16 => {
             pairs.for_each(|(o, b)| o.copy_from_slice(&narrow(f16::from_le_bytes([b[0], b[1]]).to_f32(), to)))
         }
-        Coding::Bf16 => {
+        WeightFormat::Bf16 => {
             pairs.for_each(|(o, b)| o.copy_from_slice(&narrow(bf16::from_le_bytes([b[0], b[1]]).to_f32(), to)))
         }
-        Coding::Block(_) | Coding::Scaled(_) => unreachable!("converted before"),
+        WeightFormat::Block(_) | WeightFormat::Scaled(_) => unreachable!("converted before"),
     }
     chunk.len() / from.row_bytes(1) * 2
 }
@@ -407,11 +407,11 @@ mod tests {
         let half: Vec<u8> = values.iter().flat_map(|&v| f16::from_f32(v).to_le_bytes()).collect();
         let brain: Vec<u8> = values.iter().flat_map(|&v| bf16::from_f32(v).to_le_bytes()).collect();
         let cases = [
-            ("f32 to bf16", &wide, Coding::F32, DType::Bf16, &brain),
-            ("f32 to f16", &wide, Coding::F32, DType::F16, &half),
-            ("f16 to bf16", &half, Coding::F16, DType::Bf16, &brain),
-            ("bf16 to f16", &brain, Coding::Bf16, DType::F16, &half),
-            ("bf16 as it is", &brain, Coding::Bf16, DType::Bf16, &brain),
+            ("f32 to bf16", &wide, WeightFormat::F32, DType::Bf16, &brain),
+            ("f32 to f16", &wide, WeightFormat::F32, DType::F16, &half),
+            ("f16 to bf16", &half, WeightFormat::F16, DType::Bf16, &brain),
+            ("bf16 to f16", &brain, WeightFormat::Bf16, DType::F16, &half),
+            ("bf16 as it is", &brain, WeightFormat::Bf16, DType::Bf16, &brain),
         ];
         for (name, input, from, to, expected) in cases {
             let mut out = [0xff; 32];
@@ -421,10 +421,10 @@ mod tests {
     }
 
     /// Numbers that differ, coded as `coding`.
-    fn numbers(rows: usize, cols: usize, coding: Coding) -> HostMatrix {
+    fn numbers(rows: usize, cols: usize, coding: WeightFormat) -> HostMatrix {
         let value = |i: usize| ((i * 2_654_435_761) >> 7 & 0xffff) as f32 / 256.0 - 128.0;
         let bytes: Vec<u8> = match coding {
-            Coding::F32 => (0..rows * cols).flat_map(|i| value(i).to_le_bytes()).collect(),
+            WeightFormat::F32 => (0..rows * cols).flat_map(|i| value(i).to_le_bytes()).collect(),
             _ => (0..rows * cols).flat_map(|i| narrow(value(i), DType::Bf16)).collect(),
         };
         HostMatrix::new(HostBytes::owned(bytes.into()), coding, rows, cols)
@@ -435,19 +435,22 @@ mod tests {
     fn a_matrix_arrives_as_it_is_by_several_threads() {
         let context = Context::open(0).unwrap();
         let mut loader = Loader::new();
-        let wide = numbers(5000, 1536, Coding::Bf16);
+        let wide = numbers(5000, 1536, WeightFormat::Bf16);
         let cases: Vec<(&str, Vec<HostMatrix>)> = vec![
-            ("small", vec![numbers(5, 16, Coding::Bf16)]),
-            ("large", vec![numbers(9001, 1024, Coding::Bf16)]),
-            ("few rows", vec![numbers(3, 1 << 20, Coding::Bf16)]),
-            ("converted", vec![numbers(2003, 1000, Coding::F32)]),
+            ("small", vec![numbers(5, 16, WeightFormat::Bf16)]),
+            ("large", vec![numbers(9001, 1024, WeightFormat::Bf16)]),
+            ("few rows", vec![numbers(3, 1 << 20, WeightFormat::Bf16)]),
+            ("converted", vec![numbers(2003, 1000, WeightFormat::F32)]),
             ("cut out of rows", vec![wide.columns(8..1032)]),
-            ("a stack", vec![wide.rows(7..4000), numbers(1, 1536, Coding::F32), numbers(2500, 1536, Coding::Bf16)]),
+            (
+                "a stack",
+                vec![wide.rows(7..4000), numbers(1, 1536, WeightFormat::F32), numbers(2500, 1536, WeightFormat::Bf16)],
+            ),
         ];
         for (name, parts) in cases {
             let matrix = Matrix::new(&context, &mut loader, &parts, DType::Bf16).unwrap();
             let expected = parts.iter().flat_map(|part| {
-                let plain = part.converted(Coding::Bf16).unwrap();
+                let plain = part.converted(WeightFormat::Bf16).unwrap();
                 plain.pieces().flat_map(<[u8]>::to_vec).collect::<Vec<u8>>()
             });
             let expected: Vec<u8> = expected.collect();

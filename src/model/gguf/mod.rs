@@ -21,7 +21,7 @@ use base::limits;
 use compute::Pairing;
 use config::Config;
 use families::{FAMILIES, GgufFamily, Mark, Rotation};
-use formats::Coding;
+use formats::WeightFormat;
 use formats::source::gguf::{GgmlType, Gguf};
 pub use pooled::pooled;
 use serde_json::{Map, Value};
@@ -150,9 +150,9 @@ impl Stored {
 /// What transformers calls a type of tensors that are not quantized.
 fn dtype_name(kind: GgmlType) -> Option<&'static str> {
     match kind.coding() {
-        Some(Coding::F32) => Some("float32"),
-        Some(Coding::F16) => Some("float16"),
-        Some(Coding::Bf16) => Some("bfloat16"),
+        Some(WeightFormat::F32) => Some("float32"),
+        Some(WeightFormat::F16) => Some("float16"),
+        Some(WeightFormat::Bf16) => Some("bfloat16"),
         _ => None,
     }
 }

@@ -5,7 +5,7 @@
 use super::transpose;
 use base::error::{Result, filled};
 use compute::HostMatrix;
-use formats::{Codes, Coding, Scaled, ScaledRow, Scales};
+use formats::{Codes, Scaled, ScaledRow, Scales, WeightFormat};
 use os::HostBytes;
 use std::ops::Range;
 
@@ -93,13 +93,14 @@ impl Coded {
     /// # Errors
     ///
     /// [`Error::OutOfMemory`](base::error::Error::OutOfMemory) when there is no room for planes that are rewritten.
-    pub fn part(&self, range: Range<usize>, plain: Coding) -> Result<HostMatrix> {
+    pub fn part(&self, range: Range<usize>, plain: WeightFormat) -> Result<HostMatrix> {
         let codes = self.codes_of(range.clone())?;
         let scales = self.scales_of(range.clone())?;
         let zeros = self.zeros_of(range.clone())?;
         if self.stays_coded() {
             let (group, has_zeros) = (self.group, self.zeros.is_some());
-            let coding = Coding::Scaled(Scaled { codes: self.codes, scales: self.scales, group, zeros: has_zeros });
+            let coding =
+                WeightFormat::Scaled(Scaled { codes: self.codes, scales: self.scales, group, zeros: has_zeros });
             return Ok(HostMatrix::scaled(codes, scales, zeros, coding, range.len(), self.cols));
         }
         self.decoded([&codes, &scales, &zeros], range.len(), plain)
@@ -178,17 +179,18 @@ impl Coded {
     }
 
     /// The numbers of rows whose planes are given.
-    fn decoded(&self, planes: [&[u8]; 3], rows: usize, plain: Coding) -> Result<HostMatrix> {
+    fn decoded(&self, planes: [&[u8]; 3], rows: usize, plain: WeightFormat) -> Result<HostMatrix> {
         let [codes, scales, zeros] = planes;
         let (groups, stride) = (self.groups(), self.stride());
         // The codes alone, as whole numbers or those that they stand for.
-        let alone = Coding::Scaled(Scaled { codes: self.codes, scales: Scales::F32, group: Scaled::ROW, zeros: false });
+        let alone =
+            WeightFormat::Scaled(Scaled { codes: self.codes, scales: Scales::F32, group: Scaled::ROW, zeros: false });
         let one = 1f32.to_le_bytes();
         let bits = self.codes.row_bytes(8);
         let mut values = filled(0.0, stride * 8 / bits, "a row of weights", KNOB)?;
         HostMatrix::from_rows(rows, self.cols, plain, "dequantized weights", |row, numbers| {
             let codes = &codes[row * stride..][..stride];
-            alone.decode_row(ScaledRow { codes, scales: &one, zeros: &[] }, &mut values);
+            alone.dequantize_row(ScaledRow { codes, scales: &one, zeros: &[] }, &mut values);
             for (col, (number, &value)) in numbers.iter_mut().zip(&values).enumerate() {
                 let group = self.group_of.as_ref().map_or(col / self.group, |groups| groups[col] as usize);
                 let scale = self.scales.read(&scales[row * groups * self.scales.bytes()..], group);

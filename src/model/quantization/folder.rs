@@ -14,7 +14,7 @@ use base::limits;
 use base::log::{self, Level};
 use compute::HostMatrix;
 use formats::source::{Source, TensorType, Tensors};
-use formats::{Coding, Scaled, Scales};
+use formats::{Scaled, Scales, WeightFormat};
 use os::{ConfinedFolder, Files, HostBytes, Loading};
 use safetensors::Dtype;
 use serde_json::{Value, json};
@@ -120,8 +120,8 @@ struct Output {
 
 enum Plane {
     Copy(HostBytes),
-    Codes(HostMatrix, Coding),
-    Scales(HostMatrix, Coding),
+    Codes(HostMatrix, WeightFormat),
+    Scales(HostMatrix, WeightFormat),
     Shape([u8; 16]),
 }
 
@@ -142,9 +142,9 @@ impl Plan {
             let module = name.strip_suffix(".weight").filter(|_| tensor.shape.len() == 2);
             let TensorType::Safetensors(dtype) = tensor.kind else { continue };
             let stored = match dtype {
-                Dtype::F32 => Some(Coding::F32),
-                Dtype::F16 => Some(Coding::F16),
-                Dtype::BF16 => Some(Coding::Bf16),
+                Dtype::F32 => Some(WeightFormat::F32),
+                Dtype::F16 => Some(WeightFormat::F16),
+                Dtype::BF16 => Some(WeightFormat::Bf16),
                 _ => None,
             };
             if let (Some(module), Some(stored)) = (module, stored) {
@@ -176,8 +176,8 @@ impl Plan {
         }
     }
 
-    fn quantize(&mut self, module: &str, matrix: HostMatrix, coding: Coding) {
-        let Coding::Scaled(Scaled { group, scales, .. }) = coding else {
+    fn quantize(&mut self, module: &str, matrix: HostMatrix, coding: WeightFormat) {
+        let WeightFormat::Scaled(Scaled { group, scales, .. }) = coding else {
             unreachable!("a coding of quantized weights")
         };
         let (rows, cols) = matrix.shape();
@@ -267,7 +267,7 @@ impl Plan {
 
 impl Output {
     fn bytes(&self) -> Result<HostBytes> {
-        let packed = |matrix: &HostMatrix, coding: &Coding| -> Result<[HostBytes; 2]> {
+        let packed = |matrix: &HostMatrix, coding: &WeightFormat| -> Result<[HostBytes; 2]> {
             let quantized = quantize(matrix, *coding)?;
             let planes = quantized.planes().expect("its rows follow each other");
             Ok([planes.codes, planes.scales].map(|plane| HostBytes::owned(plane.into())))

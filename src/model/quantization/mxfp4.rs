@@ -5,7 +5,7 @@
 use base::error::{Error, Result};
 use compute::HostMatrix;
 use formats::source::{TensorType, Tensors};
-use formats::{Codes, Coding, Scaled, Scales};
+use formats::{Codes, Scaled, Scales, WeightFormat};
 use safetensors::Dtype;
 
 /// What the names of the tensors of codes and of their scales end in.
@@ -60,7 +60,7 @@ pub fn expert(tensors: &Tensors, name: &str, experts: Experts, expert: usize) ->
     };
     let codes = plane(TENSORS[0], &[count, rows, cols / GROUP, GROUP / 2])?;
     let scales = plane(TENSORS[1], &[count, rows, cols / GROUP])?;
-    let coding = Coding::Scaled(Scaled { codes: Codes::E2m1, scales: Scales::E8m0, group: GROUP, zeros: false });
+    let coding = WeightFormat::Scaled(Scaled { codes: Codes::E2m1, scales: Scales::E8m0, group: GROUP, zeros: false });
     let zeros = codes.slice(0..0);
     Ok(HostMatrix::scaled(codes, scales, zeros, coding, rows, cols))
 }

@@ -7,7 +7,7 @@
 use base::error::{Error, Result, filled};
 use compute::HostMatrix;
 use formats::source::Tensors;
-use formats::{Codes, Coding, Scaled, Scales};
+use formats::{Codes, Scaled, Scales, WeightFormat};
 use os::HostBytes;
 
 /// How matrices that are not coded yet are quantized when an engine opens.
@@ -60,11 +60,11 @@ impl OnLoad {
 
     /// The coding of a matrix of `cols` columns, whose numbers are stored as `stored`. `None` where no group divides them, and where
     /// there are none.
-    pub fn coding(self, stored: Coding, cols: usize) -> Option<Coding> {
+    pub fn coding(self, stored: WeightFormat, cols: usize) -> Option<WeightFormat> {
         let codes = self.codes().filter(|_| cols > 0)?;
         let group = self.groups().iter().copied().find(|group| cols.is_multiple_of(*group))?;
-        let scales = if stored == Coding::F16 { Scales::F16 } else { Scales::Bf16 };
-        Some(Coding::Scaled(Scaled { codes, scales, group, zeros: false }))
+        let scales = if stored == WeightFormat::F16 { Scales::F16 } else { Scales::Bf16 };
+        Some(WeightFormat::Scaled(Scaled { codes, scales, group, zeros: false }))
     }
 }
 
@@ -73,10 +73,10 @@ impl OnLoad {
 /// # Errors
 ///
 /// [`Error::OutOfMemory`](base::error::Error::OutOfMemory) when there is no room for it.
-pub fn quantize(matrix: &HostMatrix, coding: Coding) -> Result<HostMatrix> {
+pub fn quantize(matrix: &HostMatrix, coding: WeightFormat) -> Result<HostMatrix> {
     const WHAT: &str = "quantized weights";
     const KNOB: &str = "the size of the model";
-    let Coding::Scaled(scaled) = coding else { unreachable!("a coding of quantized weights") };
+    let WeightFormat::Scaled(scaled) = coding else { unreachable!("a coding of quantized weights") };
     let (rows, cols) = matrix.shape();
     let mut numbers = filled(0.0f32, cols, WHAT, KNOB)?;
     let (code_bytes, scale_bytes) = (coding.row_bytes(cols), coding.scale_bytes(cols));
@@ -84,7 +84,7 @@ pub fn quantize(matrix: &HostMatrix, coding: Coding) -> Result<HostMatrix> {
     let codes = HostBytes::written(rows * code_bytes, WHAT, KNOB, |codes| {
         let planes = codes.chunks_exact_mut(code_bytes.max(1)).zip(scales.chunks_exact_mut(scale_bytes.max(1)));
         for (row, (codes, scales)) in planes.enumerate() {
-            matrix.decode_row(row, &mut numbers);
+            matrix.dequantize_row(row, &mut numbers);
             quantize_row(scaled, &numbers, codes, scales);
         }
         Ok(())
@@ -131,8 +131,8 @@ fn magnitude(numbers: &[f32]) -> f32 {
 fn scale_of(scaled: Scaled, magnitude: f32, bytes: &mut [u8]) -> f32 {
     let steps = if scaled.codes == Codes::U4 { 15.0 } else { 255.0 };
     let (coding, epsilon) = match scaled.scales {
-        Scales::F16 => (Coding::F16, half::f16::EPSILON.to_f32()),
-        _ => (Coding::Bf16, half::bf16::EPSILON.to_f32()),
+        Scales::F16 => (WeightFormat::F16, half::f16::EPSILON.to_f32()),
+        _ => (WeightFormat::Bf16, half::bf16::EPSILON.to_f32()),
     };
     coding.encode([magnitude / (steps / 2.0)], bytes);
     match scaled.scales.read(bytes, 0) {
@@ -156,7 +156,7 @@ fn code(value: f32, least: f32, most: f32) -> i32 {
 mod tests {
     use super::*;
 
-    fn matrix(rows: usize, cols: usize, coding: Coding) -> HostMatrix {
+    fn matrix(rows: usize, cols: usize, coding: WeightFormat) -> HostMatrix {
         let numbers = |row: usize, numbers: &mut [f32]| {
             for (col, number) in numbers.iter_mut().enumerate() {
                 let hash = (row * cols + col).wrapping_mul(0x9e37_79b9) >> 8 & 0xffff;
@@ -170,7 +170,7 @@ mod tests {
     fn every_weight_is_within_half_a_step_of_its_code() {
         for (on_load, cols, steps) in [(OnLoad::Int8, 256, 255.0), (OnLoad::Int8, 96, 255.0), (OnLoad::Int4, 64, 15.0)]
         {
-            for stored in [Coding::F32, Coding::F16, Coding::Bf16] {
+            for stored in [WeightFormat::F32, WeightFormat::F16, WeightFormat::Bf16] {
                 let matrix = matrix(7, cols, stored);
                 let coding = on_load.coding(stored, cols).unwrap();
                 let quantized = quantize(&matrix, coding).unwrap();
@@ -185,8 +185,8 @@ mod tests {
 
     #[test]
     fn rows_have_the_codes_that_they_have_in_the_whole() {
-        let matrix = matrix(5, 128, Coding::Bf16);
-        let coding = OnLoad::Int4.coding(Coding::Bf16, 128).unwrap();
+        let matrix = matrix(5, 128, WeightFormat::Bf16);
+        let coding = OnLoad::Int4.coding(WeightFormat::Bf16, 128).unwrap();
         let whole = quantize(&matrix, coding).unwrap();
         let part = quantize(&matrix.rows(2..4), coding).unwrap();
         assert_eq!(part.to_f32(), whole.rows(2..4).to_f32());
@@ -201,11 +201,11 @@ mod tests {
 
     #[test]
     fn zeros_stay_zeros_and_other_widths_stay_as_they_are() {
-        let zeros = HostMatrix::from_rows(2, 32, Coding::F16, "a test", |_, numbers| numbers.fill(0.0)).unwrap();
-        let quantized = quantize(&zeros, OnLoad::Int8.coding(Coding::F16, 32).unwrap()).unwrap();
+        let zeros = HostMatrix::from_rows(2, 32, WeightFormat::F16, "a test", |_, numbers| numbers.fill(0.0)).unwrap();
+        let quantized = quantize(&zeros, OnLoad::Int8.coding(WeightFormat::F16, 32).unwrap()).unwrap();
         assert_eq!(quantized.to_f32(), vec![0.0; 64]);
-        assert_eq!(OnLoad::Int8.coding(Coding::F16, 80), None);
-        assert_eq!(OnLoad::Int8.coding(Coding::F16, 0), None);
-        assert_eq!(OnLoad::None.coding(Coding::F16, 128), None);
+        assert_eq!(OnLoad::Int8.coding(WeightFormat::F16, 80), None);
+        assert_eq!(OnLoad::Int8.coding(WeightFormat::F16, 0), None);
+        assert_eq!(OnLoad::None.coding(WeightFormat::F16, 128), None);
     }
 }

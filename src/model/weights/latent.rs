@@ -5,7 +5,7 @@ use crate::names::LatentUpNames;
 use crate::quantization::Quantization;
 use base::error::Result;
 use compute::{HeadColumns, HostMatrix};
-use formats::Coding;
+use formats::WeightFormat;
 use std::ops::Range;
 
 /// Numbers of the key and of the value of a head, and of the latent that they are projections of.
@@ -75,13 +75,13 @@ impl Weights {
     fn turned(&mut self, name: &str, [count, rows, cols]: [usize; 3], own: Range<usize>) -> Result<HostMatrix> {
         let full_name = self.full_name(name, "weight");
         let matrices = self.rows_of(full_name, [count, rows, cols])?;
-        let plain = Coding::from(self.dtype);
+        let plain = WeightFormat::from(self.dtype);
         let matrices: Vec<HostMatrix> =
             matrices[own].iter().map(|matrix| matrix.converted(plain)).collect::<Result<_>>()?;
         let turned: Vec<HostMatrix> = matrices.iter().map(HostMatrix::transposed).collect::<Result<_>>()?;
         drop(matrices);
         let all = HostMatrix::from_rows(turned.len() * cols, rows, plain, "transposed weights", |row, numbers| {
-            turned[row / cols].decode_row(row % cols, numbers);
+            turned[row / cols].dequantize_row(row % cols, numbers);
         })?;
         let held = self.held(&all, 0..rows)?;
         self.count(name, std::slice::from_ref(&held));

@@ -8,7 +8,7 @@ use super::portable;
 use super::{avx2, avx512, avx512bf16};
 #[cfg(target_arch = "aarch64")]
 use super::{bfmmla, neon};
-use formats::{Codes, Coding, Scaled};
+use formats::{Codes, Scaled, WeightFormat};
 
 /// How products with weights in one coding are computed.
 #[derive(Clone, Copy)]
@@ -20,11 +20,11 @@ pub struct Route {
 }
 
 /// The route for weights in `coding`. Coded ones are decoded to the numbers that the instruction set multiplies fastest.
-pub fn choose(isa: Isa, coding: Coding) -> Route {
+pub fn choose(isa: Isa, coding: WeightFormat) -> Route {
     if coding.is_plain() {
         return Route { kernels: plain(isa, coding), decoder: None };
     }
-    let is_pairs = matches!(coding, Coding::Scaled(Scaled { codes: Codes::U4 | Codes::E2m1, .. }));
+    let is_pairs = matches!(coding, WeightFormat::Scaled(Scaled { codes: Codes::U4 | Codes::E2m1, .. }));
     let kernels = decoded(isa, is_pairs);
     Route { kernels, decoder: Some(decode::choose(isa, coding, kernels.order)) }
 }
@@ -60,58 +60,58 @@ fn decoded(_: Isa, _: bool) -> &'static Kernels {
 
 /// The kernels for plain weights.
 #[cfg(target_arch = "x86_64")]
-fn plain(isa: Isa, coding: Coding) -> &'static Kernels {
+fn plain(isa: Isa, coding: WeightFormat) -> &'static Kernels {
     match (isa, coding) {
-        (Isa::Portable, Coding::Bf16) => &portable::BF16,
-        (Isa::Portable, Coding::F16) => &portable::F16,
+        (Isa::Portable, WeightFormat::Bf16) => &portable::BF16,
+        (Isa::Portable, WeightFormat::F16) => &portable::F16,
         (Isa::Portable, _) => &portable::F32,
-        (Isa::Avx2, Coding::Bf16) => &avx2::BF16,
-        (Isa::Avx2, Coding::F16) => &avx2::F16,
+        (Isa::Avx2, WeightFormat::Bf16) => &avx2::BF16,
+        (Isa::Avx2, WeightFormat::F16) => &avx2::F16,
         (Isa::Avx2, _) => &avx2::F32,
-        (Isa::Avx512Bf16 | Isa::Amx, Coding::Bf16) => &avx512bf16::BF16,
-        (Isa::Avx512, Coding::Bf16) => &avx512::BF16,
-        (Isa::Avx512 | Isa::Avx512Bf16 | Isa::Amx, Coding::F16) => &avx512::F16,
+        (Isa::Avx512Bf16 | Isa::Amx, WeightFormat::Bf16) => &avx512bf16::BF16,
+        (Isa::Avx512, WeightFormat::Bf16) => &avx512::BF16,
+        (Isa::Avx512 | Isa::Avx512Bf16 | Isa::Amx, WeightFormat::F16) => &avx512::F16,
         (Isa::Avx512 | Isa::Avx512Bf16 | Isa::Amx, _) => &avx512::F32,
     }
 }
 
 /// The kernels for plain weights.
 #[cfg(target_arch = "aarch64")]
-fn plain(isa: Isa, coding: Coding) -> &'static Kernels {
+fn plain(isa: Isa, coding: WeightFormat) -> &'static Kernels {
     match (isa, coding) {
-        (Isa::Portable, Coding::Bf16) => &portable::BF16,
-        (Isa::Portable, Coding::F16) => &portable::F16,
+        (Isa::Portable, WeightFormat::Bf16) => &portable::BF16,
+        (Isa::Portable, WeightFormat::F16) => &portable::F16,
         (Isa::Portable, _) => &portable::F32,
-        (Isa::Bf16, Coding::Bf16) => &bfmmla::BF16,
-        (_, Coding::Bf16) => &neon::BF16,
-        (_, Coding::F16) => &neon::F16,
+        (Isa::Bf16, WeightFormat::Bf16) => &bfmmla::BF16,
+        (_, WeightFormat::Bf16) => &neon::BF16,
+        (_, WeightFormat::F16) => &neon::F16,
         (_, _) => &neon::F32,
     }
 }
 
 /// The kernels for plain weights.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-fn plain(_: Isa, coding: Coding) -> &'static Kernels {
+fn plain(_: Isa, coding: WeightFormat) -> &'static Kernels {
     match coding {
-        Coding::Bf16 => &portable::BF16,
-        Coding::F16 => &portable::F16,
+        WeightFormat::Bf16 => &portable::BF16,
+        WeightFormat::F16 => &portable::F16,
         _ => &portable::F32,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Coding, Isa, Kernels, choose};
+    use super::{Isa, Kernels, WeightFormat, choose};
     use std::ptr;
 
-    fn kernels(isa: Isa, coding: Coding) -> &'static Kernels {
+    fn kernels(isa: Isa, coding: WeightFormat) -> &'static Kernels {
         choose(isa, coding).kernels
     }
 
     /// Tests run ops by each instruction set and compare numbers, which all sets give alike: so what is chosen is asserted here.
     #[test]
     fn an_instruction_set_has_kernels_of_its_own() {
-        for coding in [Coding::F32, Coding::F16, Coding::Bf16] {
+        for coding in [WeightFormat::F32, WeightFormat::F16, WeightFormat::Bf16] {
             for &isa in Isa::available().iter().filter(|&&isa| isa != Isa::Portable) {
                 assert!(!ptr::eq(kernels(isa, coding), kernels(Isa::Portable, coding)), "{isa:?}, {coding}");
             }
@@ -129,7 +129,7 @@ mod tests {
             (Isa::Avx512Bf16, &avx512bf16::BF16),
             (Isa::Amx, &avx512bf16::BF16),
         ] {
-            assert!(ptr::eq(kernels(isa, Coding::Bf16), wanted), "{isa:?}");
+            assert!(ptr::eq(kernels(isa, WeightFormat::Bf16), wanted), "{isa:?}");
         }
     }
 }

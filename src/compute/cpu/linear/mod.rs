@@ -42,7 +42,7 @@ use super::disjoint::Disjoint;
 use super::matrix::Segment;
 use super::{Cpu, Isa, Matrix, Pool, Tensor};
 use base::error::Result;
-use formats::Coding;
+use formats::WeightFormat;
 use std::ops::Range;
 
 /// One call, or the columns of one whose weights share a coding, as the threads see it.
@@ -53,7 +53,7 @@ struct Call<'a> {
     tokens: usize,
     weight: &'a Matrix,
     /// Of the columns that are computed.
-    coding: Coding,
+    coding: WeightFormat,
     /// Bytes of the weights of one column.
     row_bytes: usize,
     /// `[outputs]`
@@ -150,7 +150,7 @@ fn run_coded(
     }
     let route = choice::choose(isa, call.coding);
     #[cfg(target_arch = "x86_64")]
-    if isa == Isa::Amx && matches!(call.coding, Coding::Bf16 | Coding::Scaled(_)) {
+    if isa == Isa::Amx && matches!(call.coding, WeightFormat::Bf16 | WeightFormat::Scaled(_)) {
         return amx::run(pool, scratch, call, route.decoder, x, columns);
     }
     let Scratch { x: packed, staged } = scratch;

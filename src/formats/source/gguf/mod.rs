@@ -15,7 +15,7 @@ pub use header::{Allowance, Header, TensorInfo};
 pub use tensor_type::GgmlType;
 pub use tokenizer::Vocabulary;
 
-use crate::Coding;
+use crate::WeightFormat;
 use base::error::{Error, Result};
 use base::limits;
 use cursor::Stop;
@@ -138,7 +138,7 @@ impl Gguf {
         let [len] = shape[..] else {
             return Err(wrong(path, format!("tensor {name} has shape {shape:?}, but must have one axis")));
         };
-        if kind.coding() != Some(Coding::F32) || len > most {
+        if kind.coding() != Some(WeightFormat::F32) || len > most {
             let reason =
                 format!("tensor {name} is {len} numbers of type {kind}, but must be at most {most} of type F32");
             return Err(wrong(path, reason));

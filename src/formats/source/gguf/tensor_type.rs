@@ -1,6 +1,6 @@
 //! The types of tensors that GGUF files name by a number.
 
-use crate::{Block, Coding};
+use crate::{Block, WeightFormat};
 use std::fmt::{self, Display, Formatter};
 
 /// How the numbers of a tensor of a GGUF file are written.
@@ -65,12 +65,12 @@ impl GgmlType {
     }
 
     /// What these numbers are as weights; `None` if weights of this type are not read.
-    pub fn coding(self) -> Option<Coding> {
+    pub fn coding(self) -> Option<WeightFormat> {
         match self.name {
-            "F32" => Some(Coding::F32),
-            "F16" => Some(Coding::F16),
-            "BF16" => Some(Coding::Bf16),
-            name => Block::ALL.into_iter().find(|block| block.name() == name).map(Coding::Block),
+            "F32" => Some(WeightFormat::F32),
+            "F16" => Some(WeightFormat::F16),
+            "BF16" => Some(WeightFormat::Bf16),
+            name => Block::ALL.into_iter().find(|block| block.name() == name).map(WeightFormat::Block),
         }
     }
 }

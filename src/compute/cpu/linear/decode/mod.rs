@@ -1,6 +1,6 @@
 //! Decodes weights into a thread's scratch, in the order in which a kernel reads them.
 //!
-//! Every instruction set decodes to the same numbers, those of [`Coding::decode_row`], rounded to bf16 where it multiplies these.
+//! Every instruction set decodes to the same numbers, those of [`WeightFormat::dequantize_row`], rounded to bf16 where it multiplies these.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -14,14 +14,14 @@ mod scaled;
 use super::super::Isa;
 use super::kernels::{Order, STEP};
 use super::pack::{even_odd, round_to_bf16};
-use formats::{Codes, Coding, Scaled, ScaledRow};
+use formats::{Codes, Scaled, ScaledRow, WeightFormat};
 #[cfg(target_arch = "x86_64")]
 pub(super) use scaled::scaled;
 
 /// A part of a row that is decoded.
 pub struct Job<'a> {
     /// How it is coded.
-    pub coding: Coding,
+    pub coding: WeightFormat,
     /// The whole row.
     pub row: ScaledRow<'a>,
     /// The first of its numbers, a multiple of [`PIECE`].
@@ -46,11 +46,11 @@ pub const PIECE: usize = 256;
 const MAX_GROUP: usize = 1024;
 
 /// Whether the kernels read a matrix of `cols` columns in `coding`.
-pub fn reads(coding: Coding, cols: usize) -> bool {
+pub fn reads(coding: WeightFormat, cols: usize) -> bool {
     match coding {
-        Coding::F32 | Coding::F16 | Coding::Bf16 => true,
-        Coding::Block(_) => cols.is_multiple_of(STEP),
-        Coding::Scaled(Scaled { codes, group, zeros, .. }) => {
+        WeightFormat::F32 | WeightFormat::F16 | WeightFormat::Bf16 => true,
+        WeightFormat::Block(_) => cols.is_multiple_of(STEP),
+        WeightFormat::Scaled(Scaled { codes, group, zeros, .. }) => {
             let whole = group >= cols;
             // Kernels read no zeros of floating-point numbers of eight bits.
             let has_zeros = zeros && codes == Codes::E4m3;
@@ -62,9 +62,9 @@ pub fn reads(coding: Coding, cols: usize) -> bool {
 
 /// The decoder of `coding` to numbers in `order`. What [`integer`](super::integer) takes on x86-64 has none but the specification.
 #[cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), allow(unused_variables))]
-pub fn choose(isa: Isa, coding: Coding, order: Order) -> Decoder {
+pub fn choose(isa: Isa, coding: WeightFormat, order: Order) -> Decoder {
     #[cfg(target_arch = "x86_64")]
-    if let Coding::Scaled(Scaled { codes: codes @ (Codes::I8 | Codes::E4m3 | Codes::E2m1), .. }) = coding {
+    if let WeightFormat::Scaled(Scaled { codes: codes @ (Codes::I8 | Codes::E4m3 | Codes::E2m1), .. }) = coding {
         match (isa, order) {
             (Isa::Avx512Bf16 | Isa::Amx, Order::Bf16) => return avx512::to_bf16(codes),
             (Isa::Avx512, _) => return avx512::to_f32(codes),
@@ -76,7 +76,7 @@ pub fn choose(isa: Isa, coding: Coding, order: Order) -> Decoder {
     match (isa, order) {
         _ if !matches!(
             coding,
-            Coding::Scaled(
+            WeightFormat::Scaled(
                 Scaled { codes: Codes::E4m3 | Codes::E2m1, .. } | Scaled { codes: Codes::I8, zeros: true, .. }
             )
         ) => {}
@@ -94,15 +94,15 @@ fn by_specification(job: Job) {
     for (piece, to) in to.chunks_mut(PIECE * number_bytes).enumerate() {
         let mut numbers = [0.0; PIECE];
         let numbers = &mut numbers[..to.len() / number_bytes];
-        coding.decode_row(part(coding, row, first + piece * PIECE, numbers.len()), numbers);
+        coding.dequantize_row(part(coding, row, first + piece * PIECE, numbers.len()), numbers);
         reorder(order, numbers, to);
     }
 }
 
 /// The bytes of `len` numbers of `row` from `first` on.
-fn part(coding: Coding, row: ScaledRow, first: usize, len: usize) -> ScaledRow {
+fn part(coding: WeightFormat, row: ScaledRow, first: usize, len: usize) -> ScaledRow {
     match coding {
-        Coding::Scaled(Scaled { codes, scales, group, zeros }) => {
+        WeightFormat::Scaled(Scaled { codes, scales, group, zeros }) => {
             let groups = first / group..(first + len).div_ceil(group);
             ScaledRow {
                 codes: &row.codes[codes.row_bytes(first)..][..codes.row_bytes(len)],

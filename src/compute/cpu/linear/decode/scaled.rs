@@ -3,7 +3,7 @@
 
 use super::Job;
 use crate::cpu::linear::kernels::STEP;
-use formats::{Coding, Scaled, Scales};
+use formats::{Scaled, Scales, WeightFormat};
 #[cfg(target_arch = "aarch64")]
 use std::arch::aarch64::*;
 #[cfg(target_arch = "x86_64")]
@@ -39,8 +39,8 @@ impl Groups {
 }
 
 /// The scaled coding that a decoder was chosen for.
-pub fn scaled(coding: Coding) -> Scaled {
-    let Coding::Scaled(scaled) = coding else { unreachable!("`to_f32` and `to_bf16` choose by the coding") };
+pub fn scaled(coding: WeightFormat) -> Scaled {
+    let WeightFormat::Scaled(scaled) = coding else { unreachable!("`to_f32` and `to_bf16` choose by the coding") };
     scaled
 }
 

@@ -8,7 +8,7 @@ use super::activations::Format;
 use super::unit::Unit;
 use super::{EDGE, STEP};
 use crate::cpu::matrix::Segment;
-use formats::{Block, Coding, IQ4};
+use formats::{Block, IQ4, WeightFormat};
 use std::arch::asm;
 
 /// Steps of a piece of a row: 256 numbers.
@@ -98,7 +98,12 @@ pub trait Integers {
     /// # Safety
     ///
     /// The machine has the unit's instructions, and the columns have these steps.
-    unsafe fn factors<U: Unit, const STEPS: usize>(coding: Coding, columns: &Columns, first: usize, to: &mut Factors);
+    unsafe fn factors<U: Unit, const STEPS: usize>(
+        coding: WeightFormat,
+        columns: &Columns,
+        first: usize,
+        to: &mut Factors,
+    );
 
     /// The codes of eight columns, the first ones or the last ones, in the `step`-th step from number `first` on, a multiple of a piece where
     /// blocks are that long.
@@ -306,7 +311,7 @@ macro_rules! blocks_of_32 {
             const GREATEST: u8 = $greatest;
 
             #[inline(always)]
-            unsafe fn factors<U: Unit, const STEPS: usize>(_: Coding, columns: &Columns, first: usize, to: &mut Factors) {
+            unsafe fn factors<U: Unit, const STEPS: usize>(_: WeightFormat, columns: &Columns, first: usize, to: &mut Factors) {
                 for step in 0..STEPS {
                     let at = opaque((first / STEP + step) * $block.bytes());
                     // SAFETY: the caller says that the columns have these blocks.
@@ -452,7 +457,7 @@ impl Integers for Q4K {
     const GREATEST: u8 = 15;
 
     #[inline(always)]
-    unsafe fn factors<U: Unit, const STEPS: usize>(_: Coding, columns: &Columns, first: usize, to: &mut Factors) {
+    unsafe fn factors<U: Unit, const STEPS: usize>(_: WeightFormat, columns: &Columns, first: usize, to: &mut Factors) {
         // SAFETY: the caller says that the columns have this block.
         unsafe { scales_and_minima::<U>(columns, whole_block::<STEPS>(Block::Q4K, first), to) }
     }
@@ -480,7 +485,7 @@ impl Integers for Q5K {
     const GREATEST: u8 = 31;
 
     #[inline(always)]
-    unsafe fn factors<U: Unit, const STEPS: usize>(_: Coding, columns: &Columns, first: usize, to: &mut Factors) {
+    unsafe fn factors<U: Unit, const STEPS: usize>(_: WeightFormat, columns: &Columns, first: usize, to: &mut Factors) {
         // SAFETY: the caller says that the columns have this block.
         unsafe { scales_and_minima::<U>(columns, whole_block::<STEPS>(Block::Q5K, first), to) }
     }
@@ -511,7 +516,7 @@ impl Integers for Q6K {
     const GREATEST: u8 = 63;
 
     #[inline(always)]
-    unsafe fn factors<U: Unit, const STEPS: usize>(_: Coding, columns: &Columns, first: usize, to: &mut Factors) {
+    unsafe fn factors<U: Unit, const STEPS: usize>(_: WeightFormat, columns: &Columns, first: usize, to: &mut Factors) {
         let at = whole_block::<STEPS>(Block::Q6K, first);
         // SAFETY: the caller says that the columns have this block.
         unsafe {
@@ -547,7 +552,7 @@ impl Integers for Iq4Xs {
     const GREATEST: u8 = u8::MAX;
 
     #[inline(always)]
-    unsafe fn factors<U: Unit, const STEPS: usize>(_: Coding, columns: &Columns, first: usize, to: &mut Factors) {
+    unsafe fn factors<U: Unit, const STEPS: usize>(_: WeightFormat, columns: &Columns, first: usize, to: &mut Factors) {
         let at = whole_block::<STEPS>(Block::Iq4Xs, first);
         // SAFETY: the caller says that the columns have this block; the arrays have 64 bytes.
         unsafe {

@@ -14,7 +14,7 @@ use super::unit::{Unit, Work};
 use super::{EDGE, LINE_BYTES, STEP, add_scaled, by_coding, store};
 use crate::cpu::Pool;
 use crate::cpu::matrix::Segment;
-use formats::Coding;
+use formats::WeightFormat;
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::atomic::{Ordering, compiler_fence};
@@ -132,7 +132,7 @@ impl Walk<'_> {
 /// Some steps of columns.
 #[derive(Clone, Copy)]
 struct Piece {
-    coding: Coding,
+    coding: WeightFormat,
     /// The first step.
     first: usize,
     /// What is asked for meanwhile. May lead anywhere.

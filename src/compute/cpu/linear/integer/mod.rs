@@ -36,7 +36,7 @@ use super::pack::Scratch;
 use super::{Call, kernels::STEP};
 use crate::cpu::matrix::Segment;
 use crate::cpu::{Isa, Pool};
-use formats::{Block, Codes, Coding, Scaled};
+use formats::{Block, Codes, Scaled, WeightFormat};
 use std::ops::Range;
 use unit::Unit;
 
@@ -48,20 +48,20 @@ const EDGE: usize = 16;
 const LINE_BYTES: usize = 64;
 
 /// Whether products with weights in `coding` are those of integers.
-pub fn takes(isa: Isa, coding: Coding) -> bool {
+pub fn takes(isa: Isa, coding: WeightFormat) -> bool {
     let is_known = match coding {
-        Coding::F32 | Coding::F16 | Coding::Bf16 => false,
+        WeightFormat::F32 | WeightFormat::F16 | WeightFormat::Bf16 => false,
         // Each half of a group has a minimum of its own.
-        Coding::Block(Block::Q2K) => false,
+        WeightFormat::Block(Block::Q2K) => false,
         // What rewrites its panels was compiled to a fault on x86-64: docs/decisions/0101.
-        Coding::Block(Block::Mxfp4) => false,
+        WeightFormat::Block(Block::Mxfp4) => false,
         // Their indices have no kernel that reads a table.
-        Coding::Block(block) if block.is_lattice() => false,
-        Coding::Block(_) => true,
-        Coding::Scaled(Scaled { codes: Codes::U4 | Codes::U8, .. }) => true,
+        WeightFormat::Block(block) if block.is_lattice() => false,
+        WeightFormat::Block(_) => true,
+        WeightFormat::Scaled(Scaled { codes: Codes::U4 | Codes::U8, .. }) => true,
         // A signed code less an unsigned zero may have nine bits and a sign, which no bf16 number has.
-        Coding::Scaled(Scaled { codes: Codes::I8, zeros, .. }) => !zeros,
-        Coding::Scaled(Scaled { codes: Codes::E4m3 | Codes::E2m1, .. }) => false,
+        WeightFormat::Scaled(Scaled { codes: Codes::I8, zeros, .. }) => !zeros,
+        WeightFormat::Scaled(Scaled { codes: Codes::E4m3 | Codes::E2m1, .. }) => false,
     };
     isa > Isa::Portable && is_known
 }
@@ -70,9 +70,9 @@ pub fn takes(isa: Isa, coding: Coding) -> bool {
 macro_rules! by_coding {
     ($coding:expr, $function:ident $(, $unit:ty)?) => {{
         use super::codings;
-        use formats::{Block, Codes, Coding, Scaled};
+        use formats::{Block, Codes, WeightFormat, Scaled};
         match $coding {
-            Coding::Block(block) => match block {
+            WeightFormat::Block(block) => match block {
                 Block::Q8_0 => $function::<$($unit,)? codings::Q8_0>,
                 Block::Q4_0 => $function::<$($unit,)? codings::Q4_0>,
                 Block::Q4_1 => $function::<$($unit,)? codings::Q4_1>,
@@ -87,7 +87,7 @@ macro_rules! by_coding {
                 Block::Q2K | Block::Mxfp4 => unreachable!("`takes` leaves them to decoders"),
                 _ => unreachable!("`takes` leaves lattices to decoders"),
             },
-            Coding::Scaled(Scaled { codes, .. }) => match codes {
+            WeightFormat::Scaled(Scaled { codes, .. }) => match codes {
                 Codes::U4 => $function::<$($unit,)? codings::Pairs>,
                 Codes::U8 => $function::<$($unit,)? codings::Bytes<false>>,
                 Codes::I8 => $function::<$($unit,)? codings::Bytes<true>>,

@@ -6,7 +6,7 @@ use super::codings::{Columns, Factors, Integers, PIECE_STEPS, StepCodes, codes a
 use super::unit::{Unit, Work};
 use super::{EDGE, STEP};
 use crate::cpu::matrix::Segment;
-use formats::Coding;
+use formats::WeightFormat;
 use std::marker::PhantomData;
 use std::ops::Range;
 
@@ -117,7 +117,7 @@ impl<'a, L: Layout> Panel<'a, L> {
     /// The machine has the unit's instructions. `room` begins at a line of the cache.
     pub unsafe fn stage<D: Integers>(
         room: &'a mut [f32],
-        coding: Coding,
+        coding: WeightFormat,
         segment: &Segment,
         inputs: usize,
         following: &[u8],
@@ -152,7 +152,7 @@ impl<'a, L: Layout> Panel<'a, L> {
 
 /// Sixteen columns that are rewritten.
 struct Group<'a> {
-    coding: Coding,
+    coding: WeightFormat,
     columns: &'a Columns,
     /// What is asked for meanwhile, and how much of it in each step. May lead anywhere.
     ahead: *const u8,

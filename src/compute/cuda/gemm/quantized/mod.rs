@@ -24,11 +24,11 @@ pub struct QuantizedProduct {
 pub mod tests {
     use super::weights::Form;
     use crate::cuda::gemm::plan::Quantized;
-    use formats::{Block, Coding};
+    use formats::{Block, WeightFormat};
 
     /// Weights in blocks of GGUF, with a buffer of 32 MiB for dequantized ones.
     pub fn quantized(block: Block, k: usize) -> Quantized {
-        let form = Form::of(Coding::Block(block), k).expect("it has a form");
+        let form = Form::of(WeightFormat::Block(block), k).expect("it has a form");
         Quantized { form, skip: 0, scratch_bytes: (32 << 20) / (2 * k) * 2 * k, is_aligned: true }
     }
 }

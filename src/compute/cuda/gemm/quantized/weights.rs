@@ -1,14 +1,14 @@
 //! Quantized weights on the device: which form does each coding have there, and how is it written?
 //!
 //! `kernels/common/quantized.cuh` describes the units and headers that are written here. Invariant: the numbers that kernels read from them are those
-//! of [`Coding::decode_row`], rounded once to the device's number type. A matrix for which that is not certain (no [`Form`], or scales that
+//! of [`WeightFormat::dequantize_row`], rounded once to the device's number type. A matrix for which that is not certain (no [`Form`], or scales that
 //! are not finite) is not held in codes.
 
 use crate::HostMatrix;
 use crate::cuda::driver::Address;
 use crate::cuda::params::params;
 use formats::{
-    Block, Codes, Coding, E2M1, IQ4, Lattice, Scaled, ScaledRow, Scales, from_e8m0, q3_scale, scale_and_min,
+    Block, Codes, E2M1, IQ4, Lattice, Scaled, ScaledRow, Scales, WeightFormat, from_e8m0, q3_scale, scale_and_min,
 };
 use half::f16;
 
@@ -93,7 +93,7 @@ pub struct Form {
 
 impl Form {
     /// The form of a matrix of `cols` columns, `None` for plain numbers and for codings that no form has exactly.
-    pub fn of(coding: Coding, cols: usize) -> Option<Form> {
+    pub fn of(coding: WeightFormat, cols: usize) -> Option<Form> {
         if !cols.is_multiple_of(HALF) {
             return None;
         }
@@ -124,9 +124,9 @@ impl Form {
             })
         };
         match coding {
-            Coding::F32 | Coding::F16 | Coding::Bf16 => None,
-            Coding::Block(of) => block(of),
-            Coding::Scaled(scaled) => Form::of_scaled(scaled),
+            WeightFormat::F32 | WeightFormat::F16 | WeightFormat::Bf16 => None,
+            WeightFormat::Block(of) => block(of),
+            WeightFormat::Scaled(scaled) => Form::of_scaled(scaled),
         }
     }
 
@@ -273,7 +273,7 @@ impl Form {
 
     fn write_headers(
         &self,
-        coding: Coding,
+        coding: WeightFormat,
         row: ScaledRow,
         factors: &[f32],
         [cols, column]: [usize; 2],
@@ -290,7 +290,7 @@ impl Form {
                     break;
                 }
                 match coding {
-                    Coding::Block(block) => {
+                    WeightFormat::Block(block) => {
                         let at = group * HALF / block.numbers() * block.bytes();
                         let bytes = &row.codes[at..at + block.bytes()];
                         let j = group % 8;
@@ -341,7 +341,7 @@ impl Form {
                             }
                         }
                     }
-                    Coding::Scaled(scaled) => {
+                    WeightFormat::Scaled(scaled) => {
                         let group = group * HALF / scaled.group;
                         let scale = scaled.scales.read(row.scales, group);
                         is_finite &= scale.abs() < GREATEST_SCALE;
@@ -354,7 +354,9 @@ impl Form {
                             put(in_unit * 4 + 2, &[zero]);
                         }
                     }
-                    Coding::F32 | Coding::F16 | Coding::Bf16 => unreachable!("plain numbers have no form"),
+                    WeightFormat::F32 | WeightFormat::F16 | WeightFormat::Bf16 => {
+                        unreachable!("plain numbers have no form")
+                    }
                 }
             }
         }
@@ -408,10 +410,10 @@ impl Writer {
     }
 
     /// Reads the codes of a row: signed ones with 128 more, so that none is negative.
-    fn read(&mut self, coding: Coding, row: ScaledRow, cols: usize) {
+    fn read(&mut self, coding: WeightFormat, row: ScaledRow, cols: usize) {
         let codes = &mut self.codes[..cols];
         match coding {
-            Coding::Block(block) => {
+            WeightFormat::Block(block) => {
                 let blocks = row.codes.chunks_exact(block.bytes());
                 if let Some(table) = Lattice::table(block) {
                     let code_of = |integer: i8| table.iter().position(|&one| one == integer).unwrap_or(0) as u8;
@@ -427,7 +429,7 @@ impl Writer {
                     read_block(block, bytes, codes);
                 }
             }
-            Coding::Scaled(scaled) => match scaled.codes {
+            WeightFormat::Scaled(scaled) => match scaled.codes {
                 Codes::U4 | Codes::E2m1 => {
                     for (pair, byte) in codes.as_chunks_mut::<2>().0.iter_mut().zip(row.codes) {
                         *pair = [byte & 15, byte >> 4];
@@ -436,7 +438,7 @@ impl Writer {
                 Codes::U8 | Codes::E4m3 => codes.copy_from_slice(row.codes),
                 Codes::I8 => codes.iter_mut().zip(row.codes).for_each(|(code, byte)| *code = byte ^ 0x80),
             },
-            Coding::F32 | Coding::F16 | Coding::Bf16 => unreachable!("plain numbers have no form"),
+            WeightFormat::F32 | WeightFormat::F16 | WeightFormat::Bf16 => unreachable!("plain numbers have no form"),
         }
     }
 }

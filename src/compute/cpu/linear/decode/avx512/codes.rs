@@ -5,7 +5,7 @@ use super::number::Number;
 use super::{Decode, Places, Planes, Singly, load16, load32};
 use crate::cpu::linear::decode::scaled::scaled;
 use crate::cpu::linear::kernels::STEP;
-use formats::{Coding, E2M1, Scaled, Scales};
+use formats::{E2M1, Scaled, Scales, WeightFormat};
 use std::arch::x86_64::*;
 
 /// Groups of a part, at most.
@@ -83,7 +83,7 @@ trait DecodeGroup {
 /// As there.
 #[inline(always)]
 unsafe fn by_groups<D: DecodeGroup, N: Number, const STEPS: usize>(
-    coding: Coding,
+    coding: WeightFormat,
     row: Planes,
     first: usize,
     to: Places,
@@ -128,7 +128,7 @@ unsafe fn groups_of<D: DecodeGroup, N: Number, const STEPS: usize, const GROUP: 
 
 impl<D: DecodeGroup> Decode for D {
     #[inline(always)]
-    unsafe fn decode<N: Number, const STEPS: usize>(coding: Coding, row: Planes, first: usize, to: Places) {
+    unsafe fn decode<N: Number, const STEPS: usize>(coding: WeightFormat, row: Planes, first: usize, to: Places) {
         // SAFETY: the caller says so.
         unsafe { by_groups::<D, N, STEPS>(coding, row, first, to) }
     }

@@ -9,7 +9,7 @@ mod number;
 use super::{Decoder, Job, PIECE};
 use crate::cpu::linear::kernels::STEP;
 pub use codes::{E2m1, E4m3, I8};
-use formats::{Codes, Coding};
+use formats::{Codes, WeightFormat};
 use number::Singles;
 pub use number::{Number, Words};
 use std::arch::asm;
@@ -124,7 +124,13 @@ pub const PIECE_STEPS: usize = PIECE / STEP;
 ///
 /// The machine has AVX-512, F16C and what `N` needs. The row has these steps, whole blocks, and there are as many places.
 #[inline(always)]
-pub unsafe fn decode_part<D: Decode, N: Number>(coding: Coding, row: Planes, first: usize, steps: usize, to: Places) {
+pub unsafe fn decode_part<D: Decode, N: Number>(
+    coding: WeightFormat,
+    row: Planes,
+    first: usize,
+    steps: usize,
+    to: Places,
+) {
     // SAFETY: the caller says so.
     unsafe {
         let whole = steps / PIECE_STEPS * PIECE_STEPS;
@@ -144,7 +150,7 @@ pub trait Decode {
     /// # Safety
     ///
     /// As [`decode_part`].
-    unsafe fn decode<N: Number, const STEPS: usize>(coding: Coding, row: Planes, first: usize, to: Places);
+    unsafe fn decode<N: Number, const STEPS: usize>(coding: WeightFormat, row: Planes, first: usize, to: Places);
 }
 
 /// Thirty-two bytes at `at`.

@@ -4,17 +4,17 @@
 mod codes;
 
 use super::{Decoder, Job};
-use formats::{Codes, Coding, Scaled};
+use formats::{Codes, Scaled, WeightFormat};
 use std::arch::aarch64::*;
 use std::arch::asm;
 
 /// The decoder to f32 numbers, as they are.
-pub fn to_f32(_: Coding) -> Decoder {
+pub fn to_f32(_: WeightFormat) -> Decoder {
     singles
 }
 
 /// The decoder to bf16 numbers, as they are.
-pub fn to_bf16(_: Coding) -> Decoder {
+pub fn to_bf16(_: WeightFormat) -> Decoder {
     words
 }
 
@@ -96,9 +96,9 @@ unsafe fn decode<N: Number>(job: Job) {
     // SAFETY: the caller says so.
     unsafe {
         match job.coding {
-            Coding::Scaled(Scaled { codes: Codes::E2m1, .. }) => codes::pairs_of_floats::<N>(job),
-            Coding::Scaled(Scaled { codes: Codes::I8, zeros: true, .. }) => codes::signed_bytes::<N>(job),
-            Coding::Scaled(Scaled { codes: Codes::E4m3, .. }) => codes::e4m3::<N>(job),
+            WeightFormat::Scaled(Scaled { codes: Codes::E2m1, .. }) => codes::pairs_of_floats::<N>(job),
+            WeightFormat::Scaled(Scaled { codes: Codes::I8, zeros: true, .. }) => codes::signed_bytes::<N>(job),
+            WeightFormat::Scaled(Scaled { codes: Codes::E4m3, .. }) => codes::e4m3::<N>(job),
             _ => unreachable!("plain numbers are not decoded, and others are multiplied as integers"),
         }
     }

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::cpu::linear::integer::unit::Unit;
 use crate::cpu::linear::integer::{EDGE, STEP};
-use formats::{Codes, Coding, Scaled, Scales as ScaleFormat};
+use formats::{Codes, Scaled, Scales as ScaleFormat, WeightFormat};
 
 /// The scales of a piece whose codes have them in a plane of their own, and zeros, which are `zero` where there is no plane of them.
 ///
@@ -15,13 +15,13 @@ use formats::{Codes, Coding, Scaled, Scales as ScaleFormat};
 /// The machine has the unit's instructions, and the columns have these steps.
 #[inline(always)]
 unsafe fn planes<U: Unit, const STEPS: usize>(
-    coding: Coding,
+    coding: WeightFormat,
     columns: &Columns,
     first: usize,
     zero: f32,
     to: &mut Factors,
 ) {
-    let Coding::Scaled(scaled) = coding else { unreachable!("chosen by the coding") };
+    let WeightFormat::Scaled(scaled) = coding else { unreachable!("chosen by the coding") };
     // A group whose length is no power of two is a whole row: `reads` says so.
     let shift = if scaled.group.is_power_of_two() { scaled.group.trailing_zeros() } else { usize::BITS - 1 };
     let mut known = None;
@@ -77,7 +77,12 @@ impl Integers for Pairs {
     const GREATEST: u8 = 15;
 
     #[inline(always)]
-    unsafe fn factors<U: Unit, const STEPS: usize>(coding: Coding, columns: &Columns, first: usize, to: &mut Factors) {
+    unsafe fn factors<U: Unit, const STEPS: usize>(
+        coding: WeightFormat,
+        columns: &Columns,
+        first: usize,
+        to: &mut Factors,
+    ) {
         // SAFETY: the caller says so.
         unsafe { planes::<U, STEPS>(coding, columns, first, Codes::U4.zero(), to) }
     }
@@ -100,7 +105,12 @@ impl<const IS_SIGNED: bool> Integers for Bytes<IS_SIGNED> {
     const GREATEST: u8 = u8::MAX;
 
     #[inline(always)]
-    unsafe fn factors<U: Unit, const STEPS: usize>(coding: Coding, columns: &Columns, first: usize, to: &mut Factors) {
+    unsafe fn factors<U: Unit, const STEPS: usize>(
+        coding: WeightFormat,
+        columns: &Columns,
+        first: usize,
+        to: &mut Factors,
+    ) {
         // SAFETY: the caller says so.
         unsafe { planes::<U, STEPS>(coding, columns, first, Codes::U8.zero(), to) }
     }

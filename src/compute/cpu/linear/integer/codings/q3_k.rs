@@ -7,7 +7,7 @@ use super::{
 };
 use crate::cpu::linear::integer::EDGE;
 use crate::cpu::linear::integer::unit::Unit;
-use formats::{Block, Coding};
+use formats::{Block, WeightFormat};
 
 /// [`Block::Q3K`]
 pub struct Q3K;
@@ -21,7 +21,7 @@ impl Integers for Q3K {
     const GREATEST: u8 = 7;
 
     #[inline(always)]
-    unsafe fn factors<U: Unit, const STEPS: usize>(_: Coding, columns: &Columns, first: usize, to: &mut Factors) {
+    unsafe fn factors<U: Unit, const STEPS: usize>(_: WeightFormat, columns: &Columns, first: usize, to: &mut Factors) {
         let at = whole_block::<STEPS>(Block::Q3K, first);
         // SAFETY: the caller says that the columns have this block; the arrays have 64 bytes.
         unsafe {

@@ -1,6 +1,6 @@
 //! How are the numbers of a weight written as bytes?
 //!
-//! A quantized matrix *is* a matrix of real numbers, those that [`Coding::decode`] gives. A backend may hold it in any form, as long as its
+//! A quantized matrix *is* a matrix of real numbers, those that [`WeightFormat::decode`] gives. A backend may hold it in any form, as long as its
 //! products are those of these numbers, within the tolerance of its arithmetic. Nothing above the backends depends on a coding.
 
 mod block;
@@ -16,9 +16,9 @@ pub use scaled::{Codes, E2M1, Scaled, ScaledRow, Scales, from_e4m3, from_e8m0};
 use super::DType;
 use std::fmt;
 
-/// How numbers are written. A row of a matrix is coded by itself, in groups of [`Coding::group`] numbers.
+/// How numbers are written. A row of a matrix is coded by itself, in groups of [`WeightFormat::group`] numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Coding {
+pub enum WeightFormat {
     /// IEEE single precision, little-endian.
     F32,
     /// IEEE half precision, little-endian.
@@ -31,31 +31,31 @@ pub enum Coding {
     Scaled(Scaled),
 }
 
-impl Coding {
+impl WeightFormat {
     /// Numbers that are coded together: a row can be cut at multiples of it.
     pub fn group(self) -> usize {
         match self {
-            Coding::F32 | Coding::F16 | Coding::Bf16 => 1,
-            Coding::Block(block) => block.numbers(),
-            Coding::Scaled(scaled) => scaled.cut(),
+            WeightFormat::F32 | WeightFormat::F16 | WeightFormat::Bf16 => 1,
+            WeightFormat::Block(block) => block.numbers(),
+            WeightFormat::Scaled(scaled) => scaled.cut(),
         }
     }
 
-    /// Bytes of a row of `cols` numbers, without scales that lie apart. `cols` is a multiple of [`Coding::group`]; the last group of scaled
+    /// Bytes of a row of `cols` numbers, without scales that lie apart. `cols` is a multiple of [`WeightFormat::group`]; the last group of scaled
     /// codes may be shorter.
     pub fn row_bytes(self, cols: usize) -> usize {
         match self {
-            Coding::F32 => cols * 4,
-            Coding::F16 | Coding::Bf16 => cols * 2,
-            Coding::Block(block) => cols / block.numbers() * block.bytes(),
-            Coding::Scaled(scaled) => scaled.codes.row_bytes(cols),
+            WeightFormat::F32 => cols * 4,
+            WeightFormat::F16 | WeightFormat::Bf16 => cols * 2,
+            WeightFormat::Block(block) => cols / block.numbers() * block.bytes(),
+            WeightFormat::Scaled(scaled) => scaled.codes.row_bytes(cols),
         }
     }
 
     /// Bytes of the scales of a row of `cols` numbers that lie apart from the codes.
     pub fn scale_bytes(self, cols: usize) -> usize {
         match self {
-            Coding::Scaled(scaled) => scaled.groups(cols) * scaled.scales.bytes(),
+            WeightFormat::Scaled(scaled) => scaled.groups(cols) * scaled.scales.bytes(),
             _ => 0,
         }
     }
@@ -63,14 +63,14 @@ impl Coding {
     /// Bytes of the zeros of a row of `cols` numbers.
     pub fn zero_bytes(self, cols: usize) -> usize {
         match self {
-            Coding::Scaled(scaled) if scaled.zeros => scaled.groups(cols),
+            WeightFormat::Scaled(scaled) if scaled.zeros => scaled.groups(cols),
             _ => 0,
         }
     }
 
     /// Whether numbers are written as they are, without scales.
     pub fn is_plain(self) -> bool {
-        matches!(self, Coding::F32 | Coding::F16 | Coding::Bf16)
+        matches!(self, WeightFormat::F32 | WeightFormat::F16 | WeightFormat::Bf16)
     }
 
     /// The numbers that `row`, a row or a part of one, stands for. This is the specification.
@@ -78,61 +78,61 @@ impl Coding {
     /// # Panics
     ///
     /// If the lengths do not fit.
-    pub fn decode_row(self, row: ScaledRow, numbers: &mut [f32]) {
+    pub fn dequantize_row(self, row: ScaledRow, numbers: &mut [f32]) {
         let cols = numbers.len();
         assert_eq!(row.codes.len(), self.row_bytes(cols));
         assert_eq!((row.scales.len(), row.zeros.len()), (self.scale_bytes(cols), self.zero_bytes(cols)));
         match self {
-            Coding::F32 => float::read(row.codes, numbers, f32::from_le_bytes),
-            Coding::F16 => float::read(row.codes, numbers, float::from_f16),
-            Coding::Bf16 => float::read(row.codes, numbers, float::from_bf16),
-            Coding::Block(block) => block.decode(row.codes, numbers),
-            Coding::Scaled(scaled) => scaled.decode(row, numbers),
+            WeightFormat::F32 => float::read(row.codes, numbers, f32::from_le_bytes),
+            WeightFormat::F16 => float::read(row.codes, numbers, float::from_f16),
+            WeightFormat::Bf16 => float::read(row.codes, numbers, float::from_bf16),
+            WeightFormat::Block(block) => block.decode(row.codes, numbers),
+            WeightFormat::Scaled(scaled) => scaled.decode(row, numbers),
         }
     }
 
-    /// As [`Coding::decode_row`], for a coding whose scales, if there are any, lie among the codes.
+    /// As [`WeightFormat::dequantize_row`], for a coding whose scales, if there are any, lie among the codes.
     ///
     /// # Panics
     ///
     /// If the lengths do not fit, or the scales lie apart.
     pub fn decode(self, bytes: &[u8], numbers: &mut [f32]) {
-        self.decode_row(ScaledRow { codes: bytes, scales: &[], zeros: &[] }, numbers);
+        self.dequantize_row(ScaledRow { codes: bytes, scales: &[], zeros: &[] }, numbers);
     }
 
     /// The nearest that can be written to `numbers`, the even one of two. `bytes` has room for all of them.
     ///
     /// # Panics
     ///
-    /// If the coding is not [plain](Coding::is_plain).
+    /// If the coding is not [plain](WeightFormat::is_plain).
     pub fn encode(self, numbers: impl IntoIterator<Item = f32>, bytes: &mut [u8]) {
         match self {
-            Coding::F32 => float::write(numbers, bytes, f32::to_le_bytes),
-            Coding::F16 => float::write(numbers, bytes, float::to_f16),
-            Coding::Bf16 => float::write(numbers, bytes, float::to_bf16),
-            Coding::Block(_) | Coding::Scaled(_) => panic!("{self} has no nearest number"),
+            WeightFormat::F32 => float::write(numbers, bytes, f32::to_le_bytes),
+            WeightFormat::F16 => float::write(numbers, bytes, float::to_f16),
+            WeightFormat::Bf16 => float::write(numbers, bytes, float::to_bf16),
+            WeightFormat::Block(_) | WeightFormat::Scaled(_) => panic!("{self} has no nearest number"),
         }
     }
 
     /// The number type in which these weights are computed with where nobody asks for another.
     pub fn dtype(self) -> DType {
         match self {
-            Coding::F32 => DType::F32,
-            Coding::F16 => DType::F16,
-            Coding::Bf16 | Coding::Block(_) | Coding::Scaled(_) => DType::Bf16,
+            WeightFormat::F32 => DType::F32,
+            WeightFormat::F16 => DType::F16,
+            WeightFormat::Bf16 | WeightFormat::Block(_) | WeightFormat::Scaled(_) => DType::Bf16,
         }
     }
 }
 
 /// What people call it.
-impl fmt::Display for Coding {
+impl fmt::Display for WeightFormat {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         match self {
-            Coding::F32 => f.write_str("F32"),
-            Coding::F16 => f.write_str("F16"),
-            Coding::Bf16 => f.write_str("BF16"),
-            Coding::Block(block) => f.write_str(block.name()),
-            Coding::Scaled(Scaled { codes, group, .. }) => {
+            WeightFormat::F32 => f.write_str("F32"),
+            WeightFormat::F16 => f.write_str("F16"),
+            WeightFormat::Bf16 => f.write_str("BF16"),
+            WeightFormat::Block(block) => f.write_str(block.name()),
+            WeightFormat::Scaled(Scaled { codes, group, .. }) => {
                 f.write_str(match codes {
                     Codes::U4 => "INT4",
                     Codes::U8 | Codes::I8 => "INT8",
@@ -145,12 +145,12 @@ impl fmt::Display for Coding {
     }
 }
 
-impl From<DType> for Coding {
-    fn from(dtype: DType) -> Coding {
+impl From<DType> for WeightFormat {
+    fn from(dtype: DType) -> WeightFormat {
         match dtype {
-            DType::F32 => Coding::F32,
-            DType::F16 => Coding::F16,
-            DType::Bf16 => Coding::Bf16,
+            DType::F32 => WeightFormat::F32,
+            DType::F16 => WeightFormat::F16,
+            DType::Bf16 => WeightFormat::Bf16,
         }
     }
 }
@@ -163,9 +163,9 @@ mod tests {
     fn what_was_written_is_read_as_the_nearest_number() {
         let numbers = [0.0f32, -1.5, 0.1, 65504.0, 1e-7];
         for (coding, wanted) in [
-            (Coding::F32, numbers),
-            (Coding::F16, numbers.map(|number| half::f16::from_f32(number).to_f32())),
-            (Coding::Bf16, numbers.map(|number| half::bf16::from_f32(number).to_f32())),
+            (WeightFormat::F32, numbers),
+            (WeightFormat::F16, numbers.map(|number| half::f16::from_f32(number).to_f32())),
+            (WeightFormat::Bf16, numbers.map(|number| half::bf16::from_f32(number).to_f32())),
         ] {
             let mut bytes = vec![0; coding.row_bytes(numbers.len())];
             coding.encode(numbers, &mut bytes);
