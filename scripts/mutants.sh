@@ -200,7 +200,7 @@ all_mutants() {
     mutant values_of_the_next_columns src/model/weights/latent.rs golden \
         '[0, key].map(' '[0, value].map('
     mutant transposed_keys_as_they_are src/model/weights/latent.rs gguf \
-        'turned[row / cols].decode_row(row % cols, numbers)' 'turned[0].decode_row(row % cols, numbers)'
+        'turned[row / cols].dequantize_row(row % cols, numbers)' 'turned[0].dequantize_row(row % cols, numbers)'
     mutant eighth_sign_left_out src/formats/weight_format/lattice.rs ops_agree \
         'bits | ((bits.count_ones() & 1) as u8) << 7' 'bits'
     mutant eighths_always_added src/formats/weight_format/lattice.rs ops_agree \
