@@ -864,7 +864,7 @@ typedef struct nvllm_request_options {
   float xtc_threshold;
   // Must be 0.
   uint32_t reserved_last;
-  // The first so many numbers of the embedding, from 1 to all that it has, which are normalized again where the model normalizes its embeddings: for models
+  // The number of leading values of the embedding that are returned, from 1 to all of them, normalized again where the model normalizes its embeddings: for models
   // that were trained for it (Matryoshka). Default 0: all.
   uint32_t embedding_dimensions;
   // Must be 0.
@@ -875,7 +875,7 @@ typedef struct nvllm_request_options {
   const uint32_t *score_tokens;
   // Length of `score_tokens`, at most NVLLM_MAX_SCORE_TOKENS. Default 0.
   size_t num_score_tokens;
-  // Cuts a longer prompt to its first so many tokens instead of refusing it; tokens that stand around a text stay, and of a pair the longer text is cut first.
+  // Cuts a longer prompt to this number of tokens instead of refusing it. Tokens around a text stay, and of a pair the longer text is cut first.
   // UINT32_MAX: to the most that the model takes, with NVLLM_POOLING_AUTO at most to max_seq_length of its folder. For requests that generate nothing. Default 0: no
   // prompt is cut.
   uint32_t truncate_prompt_tokens;

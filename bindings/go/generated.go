@@ -360,8 +360,8 @@ type RequestOptions struct {
 	// because no two tokens reach it.
 	XtcThreshold float64
 
-	// The first so many numbers of the embedding, from 1 to all that it has, which are normalized again where the model
-	// normalizes its embeddings: for models that were trained for it (Matryoshka). Default 0: all.
+	// The number of leading values of the embedding that are returned, from 1 to all of them, normalized again where the
+	// model normalizes its embeddings: for models that were trained for it (Matryoshka). Default 0: all.
 	EmbeddingDimensions int
 
 	// Tokens whose probabilities after the prompt are asked for, each once: the request generates nothing. scores of its
@@ -369,9 +369,9 @@ type RequestOptions struct {
 	// their sum among all tokens. So a model that answers yes or no ranks texts: see nvllm_score.
 	ScoreTokens []uint32
 
-	// Cuts a longer prompt to its first so many tokens instead of refusing it; tokens that stand around a text stay, and
-	// of a pair the longer text is cut first. UINT32_MAX: to the most that the model takes, with PoolingAuto at most to
-	// max_seq_length of its folder. For requests that generate nothing. Default 0: no prompt is cut.
+	// Cuts a longer prompt to this number of tokens instead of refusing it. Tokens around a text stay, and of a pair the
+	// longer text is cut first. UINT32_MAX: to the most that the model takes, with PoolingAuto at most to max_seq_length
+	// of its folder. For requests that generate nothing. Default 0: no prompt is cut.
 	TruncatePromptTokens int
 }
 

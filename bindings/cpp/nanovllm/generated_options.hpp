@@ -309,16 +309,16 @@ struct request_options {
   /// XTC: the probability from which on tokens are dropped, above 0 and at most 1. Default 0.1. More than 0.5 is off,
   /// because no two tokens reach it.
   std::optional<float> xtc_threshold = {};
-  /// The first so many numbers of the embedding, from 1 to all that it has, which are normalized again where the model
-  /// normalizes its embeddings: for models that were trained for it (Matryoshka). Default 0: all.
+  /// The number of leading values of the embedding that are returned, from 1 to all of them, normalized again where the
+  /// model normalizes its embeddings: for models that were trained for it (Matryoshka). Default 0: all.
   std::optional<uint32_t> embedding_dimensions = {};
   /// Tokens whose probabilities after the prompt are asked for, each once: the request generates nothing. scores of its
   /// output has their probabilities among these tokens alone, which add up to 1, and cumulative_logprob the logarithm
   /// of their sum among all tokens. So a model that answers yes or no ranks texts: see nvllm_score.
   std::vector<uint32_t> score_tokens = {};
-  /// Cuts a longer prompt to its first so many tokens instead of refusing it; tokens that stand around a text stay, and
-  /// of a pair the longer text is cut first. UINT32_MAX: to the most that the model takes, with NVLLM_POOLING_AUTO at
-  /// most to max_seq_length of its folder. For requests that generate nothing. Default 0: no prompt is cut.
+  /// Cuts a longer prompt to this number of tokens instead of refusing it. Tokens around a text stay, and of a pair the
+  /// longer text is cut first. UINT32_MAX: to the most that the model takes, with NVLLM_POOLING_AUTO at most to
+  /// max_seq_length of its folder. For requests that generate nothing. Default 0: no prompt is cut.
   std::optional<uint32_t> truncate_prompt_tokens = {};
 };
 
