@@ -129,7 +129,7 @@ impl RopeAndAttention {
         device_batch: &DeviceBatch,
     ) -> Result<()> {
         if let Some(units) = self.units.as_ref().filter(|_| device.rounding == Rounding::BatchInvariant) {
-            return units.run(device, scoring, heads, transform, cache, device_batch);
+            return units.run(device, scoring, heads, (cluster, transform), cache, device_batch);
         }
         let (HeadRows { qkv, out }, spec) = (heads, scoring.spec);
         let KvShape { kv_heads, head_dim, block_size, .. } = cache.shape;

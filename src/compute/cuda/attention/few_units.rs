@@ -3,7 +3,7 @@
 //! Its bits are those of `attention_units.cu`, so that the number of rows may choose between them. What both of few rows know, and how many thread
 //! blocks take a (row, KV head), is in few.rs.
 
-use crate::cuda::attention::few::{CLUSTERS, GROUP_MAX, cluster};
+use crate::cuda::attention::few::{CLUSTERS, GROUP_MAX};
 use crate::cuda::attention::sinks_of;
 use crate::cuda::attention::units;
 use crate::cuda::device::Device;
@@ -70,20 +70,19 @@ impl FewUnits {
         Ok(Some(FewUnits { kernel }))
     }
 
-    /// Launches what [`RopeAndAttention::serves`](super::few::RopeAndAttention::serves) knows.
+    /// Launches the attention of a batch with `cluster` thread blocks for each (row, KV head).
     pub fn run(
         &self,
         device: &Device,
         scoring: Scoring<Vector>,
         heads: HeadRows<Tensor>,
-        transform: &QkNormRope<Vector, Tensor>,
+        (cluster, transform): (usize, &QkNormRope<Vector, Tensor>),
         cache: CacheLayer,
         device_batch: &DeviceBatch,
     ) -> Result<()> {
         let (HeadRows { qkv, out }, spec) = (heads, scoring.spec);
         let KvShape { kv_heads, head_dim, block_size, .. } = cache.shape;
         let (group, pairs) = (spec.heads / kv_heads, qkv.rows() * kv_heads);
-        let cluster = cluster(pairs, device.facts().processors).expect("a batch that is served");
         let (at, plan) = (device_batch.addresses_in(cache.table), device_batch.decode_plan(cache.kind, spec.window));
         let norm = transform.norm.as_ref();
         let params = AttentionFewUnitsParams {

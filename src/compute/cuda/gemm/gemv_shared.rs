@@ -1,9 +1,9 @@
 //! The launch of `kernels/gemv_shared.cu`: layers of plain weights for up to 8 tokens that the shared memory of all multiprocessors holds,
 //! on compute capability 9.0.
 //!
-//! Each multiprocessor takes one thread block of a layer, beside one of the layer before. So the shared memory of two layers that follow each other
-//! is that of a multiprocessor, and two thread blocks of one layer never fit into what a third leaves: layers that narrow ask for
-//! more than half, layers that widen for the rest. In a model they alternate. A layer that narrows has as many thread blocks as there are
+//! Each multiprocessor takes one thread block of a layer, beside one of the layer before. Layers with k >= n ask for half of the shared memory of a
+//! multiprocessor, which with what is reserved is more than half of it, and layers with n > k for the rest. So one of each fits, and two with k >= n do not.
+//! In a model they alternate. Each layer has as many thread blocks as there are
 //! multiprocessors, of which some may have nothing to compute: an empty multiprocessor would get two of the next layer's.
 
 use super::gemv_stream;
