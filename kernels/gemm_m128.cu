@@ -146,13 +146,13 @@ __device__ void gemm_m128(const GemmSwapAbParams<T>& p) {
 #endif
 #define KERNEL(name, columns, results, dtype)                                                                         \
     extern "C" __global__ void __launch_bounds__(32 * (CONSUMERS + 2), 1)                                             \
-        nvllm_k_gemm_swap_ab_##name##_##dtype(const __grid_constant__ GemmSwapAbParams<dtype> p) {                       \
-        BODY(gemm_m128<dtype, columns, results>(p))                                                          \
+        nvllm_k_gemm_m128_##name##_##dtype(const __grid_constant__ GemmSwapAbParams<dtype> p) {                          \
+        BODY(gemm_m128<dtype, columns, results>(p))                                                                  \
     }
-#define KERNELS(dtype)                                        \
-    KERNEL(wide_c64, 64, Results::SUMS, dtype)                \
-    KERNEL(wide_gated_c64, 64, Results::GATED, dtype)         \
-    KERNEL(wide_gated_c96, 96, Results::GATED, dtype)
+#define KERNELS(dtype)                            \
+    KERNEL(c64, 64, Results::SUMS, dtype)         \
+    KERNEL(gated_c64, 64, Results::GATED, dtype)  \
+    KERNEL(gated_c96, 96, Results::GATED, dtype)
 
 KERNELS(bf16)
 KERNELS(f16)
