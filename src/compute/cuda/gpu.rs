@@ -3,6 +3,7 @@
 use super::device_batch::Padding;
 use super::kv_cache::KvBlocks;
 use super::management::FreeBefore;
+use super::matrix::Readers;
 use super::{
     ContextGuard, Cuda, DeviceBatch, Experts, KvCache, Matrix, PassGraph, Routes, States, Storage, Tensor, Vector,
     attention, experts, recurrent,
@@ -96,7 +97,7 @@ impl Device for Cuda {
     }
 
     fn bind_norm(norm: &mut Vector, product: &Matrix) {
-        norm.product = product.plain().map(|_| [product.rows(), product.cols()]);
+        norm.product = Some(Readers { weights: product.weights(), k: product.cols() });
     }
 
     fn kv_cache(&self, layout: &KvLayout, blocks: usize) -> Result<KvCache> {
