@@ -126,9 +126,9 @@ type Config struct {
 	StateCheckpointInterval uint64
 
 	// For models with experts on a GPU: number of layers whose experts stay in host memory, where the CPU computes them
-	// with NumThreads threads. They are the last ones of the layers that have experts. A number for which the GPU has too
-	// little memory is refused with ErrOutOfMemory, and the message says which one is sufficient. Not with several ranks.
-	// Default 0: as many as the GPU has no memory for. -1: none.
+	// with NumThreads threads, by default one less than there are cores. They are the last ones of the layers that have
+	// experts. A number for which the GPU has too little memory is refused with ErrOutOfMemory, and the message says which
+	// one is sufficient. Not with several ranks. Default 0: as many as the GPU has no memory for. -1: none.
 	HostExpertLayers int
 }
 

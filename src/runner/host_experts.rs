@@ -18,6 +18,9 @@ const FIELD: &str = "host_expert_layers";
 /// What graphs and the first pass take besides [`SPARE_BYTES`], where nobody names a number of layers.
 const OPENING_BYTES: u64 = 256 << 20;
 
+/// What passes never take besides weights and caches, as far as is known: nothing is measured where more is left.
+const PASS_BYTES: u64 = 4 << 30;
+
 /// The fraction 1 / `KV_SHARE` of what weights and KV cache share is the most that experts leave to the latter, where nobody says how large it is.
 const KV_SHARE: u64 = 16;
 
@@ -106,12 +109,18 @@ pub fn choose<B: Backend>(
     let on_device = weights.bytes_of_experts(spec.layers.len(), |coding, shape| B::held_bytes(coding, shape, dtype));
     let WeightBytes { experts, others } = on_device;
     let experts: Vec<u64> = of_layers.iter().map(|&layer| experts[layer]).collect();
+    let share = B::DEFAULTS.memory_share;
+    let now = Room::new(&backend.device_memory()?.unwrap_or_default(), options, needs, share);
+    let all = others + experts.iter().sum::<u64>();
+    if asked.unwrap_or(0) == 0 && now.ample / 2 > all + PASS_BYTES {
+        return Ok(HostExperts::default());
+    }
     // What passes take is measured, and given back before the weights come.
     let passes = Decoder::memory_of_passes(backend, spec, sharding, limits, limits.model_len)?;
     let batches = backend.device_batches(limits)?;
     let memory = backend.device_memory()?.unwrap_or_default();
     drop((passes, batches));
-    let room = Room::new(&memory, options, needs, B::DEFAULTS.memory_share);
+    let room = Room::new(&memory, options, needs, share);
     let count = layers(asked, &experts, others, room)?;
     let Some(&first) = of_layers[of_layers.len() - count..].first() else { return Ok(HostExperts::default()) };
     sharding.host_experts_from = first;

@@ -966,9 +966,10 @@ namespace Nanovllm
         /// and more states are made. Default 0: 1024.</summary>
         public ulong? StateCheckpointInterval { get; set; }
         /// <summary>For models with experts on a GPU: number of layers whose experts stay in host memory, where the CPU
-        /// computes them with NumThreads threads. They are the last ones of the layers that have experts. A number for
-        /// which the GPU has too little memory is refused with Status.OutOfMemory, and the message says which one is
-        /// sufficient. Not with several ranks. Default 0: as many as the GPU has no memory for. -1: none.</summary>
+        /// computes them with NumThreads threads, by default one less than there are cores. They are the last ones of
+        /// the layers that have experts. A number for which the GPU has too little memory is refused with
+        /// Status.OutOfMemory, and the message says which one is sufficient. Not with several ranks. Default 0: as many
+        /// as the GPU has no memory for. -1: none.</summary>
         public int? HostExpertLayers { get; set; }
 
         unsafe void Assign(nvllm_engine_config* native, Borrowed memory)

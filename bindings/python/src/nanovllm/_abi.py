@@ -756,9 +756,10 @@ class EngineConfig(TypedDict, total=False):
     #: Default 0: 1024.
     state_checkpoint_interval: int | None
     #: For models with experts on a GPU: number of layers whose experts stay in host memory, where the CPU computes them
-    #: with num_threads threads. They are the last ones of the layers that have experts. A number for which the GPU has
-    #: too little memory is refused with NVLLM_ERR_OUT_OF_MEMORY, and the message says which one is sufficient. Not with
-    #: several ranks. Default 0: as many as the GPU has no memory for. -1: none.
+    #: with num_threads threads, by default one less than there are cores. They are the last ones of the layers that
+    #: have experts. A number for which the GPU has too little memory is refused with NVLLM_ERR_OUT_OF_MEMORY, and the
+    #: message says which one is sufficient. Not with several ranks. Default 0: as many as the GPU has no memory for.
+    #: -1: none.
     host_expert_layers: int | None
 
 
