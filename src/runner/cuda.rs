@@ -270,9 +270,10 @@ fn open_rank(
             cuda.set_query_heads(heads);
         }
         cuda.set_shared_prefixes(switches.shared_prefixes);
-        if rank.ranks == 1 && spec.expert_layers().next().is_some() && config.host_expert_layers != Some(0) {
+        // Where a processor has none, only the experts that are on the host are missed.
+        if let Ok(isa) = Isa::detect() {
             let (threads, activations) = (cpu::threads_beside(config), Activations::Rounded);
-            cuda.set_host_threads(HostThreads { threads, isa: Isa::detect()?, activations, tokens });
+            cuda.set_host_threads(HostThreads { threads, isa, activations, tokens });
         }
         // Nobody reads what the passes give that run while the engine opens.
         cuda.set_host_idle(true);

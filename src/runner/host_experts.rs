@@ -102,7 +102,7 @@ pub fn choose<B: Backend>(
     let asked = options.host_expert_layers;
     let mut of_layers: Vec<usize> = spec.expert_layers().map(|(layer, _)| layer).collect();
     of_layers.dedup();
-    if backend.device_memory()?.is_none() || !sharding.is_alone() || of_layers.is_empty() && asked.is_none() {
+    if backend.device_memory()?.is_none() || !sharding.is_alone() || of_layers.is_empty() && asked.unwrap_or(0) == 0 {
         return Ok(HostExperts::default());
     }
     let dtype = weights.dtype();

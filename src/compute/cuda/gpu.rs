@@ -90,7 +90,10 @@ impl Device for Cuda {
         let host = match self.host.get() {
             Some(host) => host,
             None => {
-                let threads = self.host_threads.expect("set before experts are made that the host computes");
+                let Some(threads) = self.host_threads else {
+                    let what = "experts in host memory: the library computes nothing on this processor, set host_expert_layers to -1";
+                    return Err(Error::Unsupported { what: what.to_owned() });
+                };
                 let (_, hidden) = weights.gate_up[0][0].shape();
                 let rows = (hidden, self.device.dtype);
                 let host = host_experts::Host::new(context, threads, rows, self.host_is_idle.clone())?;
