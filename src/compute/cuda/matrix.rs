@@ -70,9 +70,7 @@ impl Matrix {
                 supported: "a multiple of 8 on CUDA",
             });
         }
-        let form_of = |part: &HostMatrix| {
-            Form::of(part.coding(), cols).filter(|form| form.octet_bytes(cols) <= Lane::FIRST_BYTES)
-        };
+        let form_of = |part: &HostMatrix| form_of(part.coding(), cols);
         let (mut runs, mut first, mut rest) = (Vec::new(), 0, parts);
         while let Some(part) = rest.first() {
             let form = form_of(part);
@@ -94,6 +92,15 @@ impl Matrix {
         let is_coded = runs.iter().any(|run| run.form.is_some());
         let scratch = if is_coded { Some(loader.scratch(context)?) } else { None };
         Ok(Matrix { runs, rows: first, cols, scratch })
+    }
+
+    /// Bytes of a matrix of `[rows, cols]` in `coding` on a device that computes in `dtype`, if its form turns out to be exact.
+    pub fn held_bytes(coding: WeightFormat, [rows, cols]: [usize; 2], dtype: DType) -> u64 {
+        let bytes = match form_of(coding, cols) {
+            Some(form) => rows.div_ceil(weights::COLUMNS) * form.octet_bytes(cols),
+            None => rows * cols * dtype.bytes(),
+        };
+        bytes as u64
     }
 
     /// Outputs of the layer.
@@ -159,6 +166,11 @@ impl Matrix {
         // A grid has at most 65,535 octets.
         (address, (SCRATCH_BYTES / (self.cols * dtype.bytes())).min(1 << 18))
     }
+}
+
+/// In which form matrices of `cols` columns are held, `None` for plain numbers.
+fn form_of(coding: WeightFormat, cols: usize) -> Option<Form> {
+    Form::of(coding, cols).filter(|form| form.octet_bytes(cols) <= Lane::FIRST_BYTES)
 }
 
 /// Norm weights, a bias or a table. `[len]`
