@@ -646,6 +646,46 @@ nvllm_status nvllm_quantize_folder(const char *model_path,
                                    void *progress_user_data,
                                    nvllm_error *error);
 
+/* ---- Explaining which kernels compute a model --------------------------- */
+
+// What nvllm_explain describes: the forward pass of some sequences, and where it is computed.
+typedef struct nvllm_explain_options {
+  // sizeof(nvllm_explain_options), set by the caller or by nvllm_explain_options_init.
+  size_t struct_size;
+  // "h100", "h200", "a100" or "rtx4090", which need not be in this machine. Default NULL: the processor of this machine.
+  const char *gpu;
+  // Sequences of the pass, from 1 to 65536. Default 1.
+  uint32_t rows;
+  // New tokens of each sequence: 1 when it generates, more for a prompt. At most 1048576 in all rows. Default 1.
+  uint32_t tokens;
+  // Tokens that each sequence has after the pass. Default 0: as many as it brings, but at least 1024 where the model has as many.
+  uint32_t context_len;
+  // The layer, from 0. Default 0.
+  uint32_t layer;
+} nvllm_explain_options;
+
+// [any] Sets the defaults: nvllm_explain_options_init(&options, sizeof options). Writes at most struct_size bytes.
+NVLLM_API
+void nvllm_explain_options_init(struct nvllm_explain_options *options,
+                                size_t struct_size);
+
+// [any] Describes as text how one layer and the head of the model would be computed by an engine with this config: for each product
+// and for attention its kernel, thread blocks, bytes and, on a GPU, the time that memory or arithmetic needs at least. No engine is
+// opened, and no GPU is needed. options may be NULL.
+//
+// Of config, model_path, dtype, quantization, kv_cache_dtype, batch_invariant and max_model_len count: the pass is that of one rank.
+// Kernels of a GPU are those of a machine that has cuBLASLt. The text is for people, and its form may change. The buffer is used as by nvllm_tokenize, with a NUL.
+//
+// NVLLM_ERR_INVALID_ARGUMENT for a GPU, rows, tokens, a context or a layer that there are not, NVLLM_ERR_UNSUPPORTED for a GPU in a build
+// without CUDA.
+NVLLM_API NVLLM_MUST_USE
+nvllm_status nvllm_explain(const nvllm_engine_config *config,
+                           const nvllm_explain_options *options,
+                           char *text,
+                           size_t capacity,
+                           size_t *needed,
+                           nvllm_error *error);
+
 /* ---- Requests: prompts in -----------------------------------------------
  * Scheduling: higher priority first, then first come, first served. No request overtakes an older one of the same priority,
  * even if it would fit where the older one does not. Each running sequence contributes one token per pass; the rest of

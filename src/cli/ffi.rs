@@ -110,6 +110,17 @@ pub struct nvllm_model_info {
 
 #[repr(C)]
 #[derive(Clone, Copy)]
+pub struct nvllm_explain_options {
+    pub struct_size: usize,
+    pub gpu: *const c_char,
+    pub rows: u32,
+    pub tokens: u32,
+    pub context_len: u32,
+    pub layer: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
 pub struct nvllm_request_options {
     pub struct_size: usize,
     pub tag: u64,
@@ -271,6 +282,16 @@ unsafe extern "C" {
         quantization: i32,
         progress: nvllm_progress_fn,
         progress_user_data: *mut c_void,
+        error: *mut nvllm_error,
+    ) -> nvllm_status;
+
+    pub fn nvllm_explain_options_init(options: *mut nvllm_explain_options, struct_size: usize);
+    pub fn nvllm_explain(
+        config: *const nvllm_engine_config,
+        options: *const nvllm_explain_options,
+        text: *mut c_char,
+        capacity: usize,
+        needed: *mut usize,
         error: *mut nvllm_error,
     ) -> nvllm_status;
 
@@ -449,6 +470,7 @@ mod tests {
             embedding_size,
             num_labels
         });
+        same_layout!(capi::explain::nvllm_explain_options { struct_size, gpu, rows, tokens, context_len, layer });
         same_layout!(capi::requests::nvllm_request_options {
             struct_size,
             tag,

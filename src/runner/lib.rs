@@ -12,6 +12,7 @@ pub mod cuda;
 #[cfg(not(feature = "cuda"))]
 #[path = "no_cuda.rs"]
 mod cuda;
+pub mod explain;
 pub mod follower;
 mod frame;
 mod graphs;

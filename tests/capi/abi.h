@@ -82,6 +82,14 @@ FIELD(nvllm_model_file, descriptor, 32)
 FIELD(nvllm_model_file, offset, 40)
 FIELD(nvllm_model_file, size, 48)
 
+SIZE(nvllm_explain_options, 32)
+FIELD(nvllm_explain_options, struct_size, 0)
+FIELD(nvllm_explain_options, gpu, 8)
+FIELD(nvllm_explain_options, rows, 16)
+FIELD(nvllm_explain_options, tokens, 20)
+FIELD(nvllm_explain_options, context_len, 24)
+FIELD(nvllm_explain_options, layer, 28)
+
 SIZE(nvllm_request_options, 320)
 FIELD(nvllm_request_options, struct_size, 0)
 FIELD(nvllm_request_options, tag, 8)
@@ -369,6 +377,8 @@ nvllm_status nvllm_engine_model_info(const nvllm_engine *, nvllm_model_info *, n
 void nvllm_model_file_init(nvllm_model_file *, size_t);
 nvllm_status nvllm_engine_new_from(const nvllm_engine_config *, const nvllm_model_file *, size_t, nvllm_engine **, nvllm_error *);
 nvllm_status nvllm_quantize_folder(const char *, const char *, int32_t, nvllm_progress_fn, void *, nvllm_error *);
+void nvllm_explain_options_init(nvllm_explain_options *, size_t);
+nvllm_status nvllm_explain(const nvllm_engine_config *, const nvllm_explain_options *, char *, size_t, size_t *, nvllm_error *);
 void nvllm_request_options_init(nvllm_request_options *, size_t);
 nvllm_status nvllm_default_options(const nvllm_engine *, nvllm_request_options *, nvllm_error *);
 nvllm_status nvllm_add_request(nvllm_engine *, const char *, size_t, const nvllm_request_options *, uint64_t *, nvllm_error *);

@@ -236,6 +236,11 @@ static void the_others_answer_their_fallback(const char *folder) {
   nvllm_model_file_init(&file, sizeof file);
   panic_at("nvllm_quantize_folder");
   CHECK(nvllm_quantize_folder(folder, folder, NVLLM_QUANTIZATION_INT8, NULL, NULL, &error) == NVLLM_ERR_PANIC, "quantize");
+  panic_at("nvllm_explain");
+  CHECK(nvllm_explain(&config, NULL, NULL, 0, NULL, &error) == NVLLM_ERR_PANIC, "explain");
+  nvllm_explain_options explained;
+  panic_at("nvllm_explain_options_init");
+  nvllm_explain_options_init(&explained, sizeof explained);
   panic_at("nvllm_engine_config_init");
   nvllm_engine_config_init(&config, sizeof config);
   panic_at("nvllm_request_options_init");

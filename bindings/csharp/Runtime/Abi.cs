@@ -441,6 +441,17 @@ namespace Nanovllm
     }
 
     [StructLayout(LayoutKind.Sequential)]
+    internal unsafe struct nvllm_explain_options
+    {
+        internal UIntPtr struct_size;
+        internal byte* gpu;
+        internal uint rows;
+        internal uint tokens;
+        internal uint context_len;
+        internal uint layer;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
     internal unsafe struct nvllm_request_options
     {
         internal UIntPtr struct_size;
@@ -728,6 +739,12 @@ namespace Nanovllm
 
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl)]
         internal static extern int nvllm_quantize_folder(byte* model_path, byte* to, int quantization, IntPtr progress, IntPtr progress_user_data, nvllm_error* error);
+
+        [DllImport(Library, CallingConvention = CallingConvention.Cdecl)]
+        internal static extern void nvllm_explain_options_init(nvllm_explain_options* options, UIntPtr struct_size);
+
+        [DllImport(Library, CallingConvention = CallingConvention.Cdecl)]
+        internal static extern int nvllm_explain(nvllm_engine_config* config, nvllm_explain_options* options, byte* text, UIntPtr capacity, UIntPtr* needed, nvllm_error* error);
 
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl)]
         internal static extern void nvllm_request_options_init(nvllm_request_options* options, UIntPtr struct_size);

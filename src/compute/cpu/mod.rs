@@ -22,6 +22,7 @@ mod disjoint;
 mod embedding;
 mod expert_linear;
 mod experts;
+mod explain;
 mod gated_delta;
 mod gated_expert_linear;
 mod gated_norm;

@@ -147,16 +147,12 @@ impl Routes {
 
     /// Slots of a tile for the tokens of this pass. All give the same bits.
     pub(super) fn tile_rows(&self) -> usize {
-        match self.shape.slots() / self.shape.experts {
-            0..=16 => TILE_ROWS[0],
-            17..=128 => TILE_ROWS[1],
-            _ => TILE_ROWS[2],
-        }
+        tile_rows(self.shape)
     }
 
     /// Tiles that any choice for these tokens has, at most.
     pub(super) fn tiles(&self) -> usize {
-        tiles(self.shape.slots(), self.shape.experts, self.tile_rows())
+        tiles_of(self.shape)
     }
 
     /// Experts and weights of all slots. `[tokens, chosen]`
@@ -170,6 +166,20 @@ impl Routes {
         let experts = read(self.addresses.experts)?.into_iter().map(u32::from_le_bytes).collect();
         Ok((experts, read(self.addresses.weights)?.into_iter().map(f32::from_le_bytes).collect()))
     }
+}
+
+/// Slots of a tile of such routes.
+pub(super) fn tile_rows(shape: RoutesShape) -> usize {
+    match shape.slots() / shape.experts {
+        0..=16 => TILE_ROWS[0],
+        17..=128 => TILE_ROWS[1],
+        _ => TILE_ROWS[2],
+    }
+}
+
+/// Tiles that any choice for the tokens of such routes has, at most.
+pub(super) fn tiles_of(shape: RoutesShape) -> usize {
+    tiles(shape.slots(), shape.experts, tile_rows(shape))
 }
 
 /// Each expert with slots may have one tile that is not full.

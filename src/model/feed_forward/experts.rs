@@ -6,10 +6,12 @@ use super::mlp::{Mlp, MlpScratch, back_projection, projections_into};
 use crate::linear::{Inputs, Linear, Projection};
 use crate::names::{ExpertNames, GateUpNames, MlpNames};
 use crate::norm::Norm;
+use crate::products::Work;
 use crate::shard::{Back, Sharding};
 use crate::spec::{self, Bias, Correction, DecoderSpec, ExpertScales, FeedForward, MlpForm, SharedGate};
 use crate::weights::Weights;
 use base::error::Result;
+use compute::explain::After;
 use compute::ops;
 use compute::{
     Activated, Backend, ExpertRows, HostMatrix, HostVector, LayerInput, Part, Router, RouterVectors, SharedExpert,
@@ -236,6 +238,26 @@ impl<B: Backend> Experts<B> {
                 }),
             },
         })
+    }
+
+    /// Its products, in order.
+    pub fn work(&self) -> Vec<Work<'_, B>> {
+        let chosen = self.kind.router.chosen;
+        let (into, after) = match self.form {
+            MlpForm::Gated { activation, .. } => ("experts gate_up", After::Gate(activation)),
+            MlpForm::GatedBy(_) => ("experts gate_up", After::Store),
+            MlpForm::Ungated(_) => ("experts up", After::Store),
+        };
+        let mut work = vec![
+            Work::product("router", &self.router),
+            Work::Experts { name: into, weight: &self.gate_up, chosen, after },
+            Work::Experts { name: "experts down", weight: &self.down, chosen, after: After::Store },
+        ];
+        if let Some(Shared { mlp, gate }) = &self.shared {
+            work.extend([mlp.into_work(["shared gate_up", "shared up"]), Work::product("shared down", mlp.output())]);
+            work.extend(gate.iter().map(|gate| Work::product("shared gate", gate)));
+        }
+        work
     }
 
     /// What it adds to the stream, as far as this rank computes it. `x` is what experts read, and `stream` the stream itself. `[tokens, hidden]`

@@ -416,6 +416,17 @@ class nvllm_model_file(Structure):
     ]
 
 
+class nvllm_explain_options(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("gpu", c_char_p),
+        ("rows", c_uint32),
+        ("tokens", c_uint32),
+        ("context_len", c_uint32),
+        ("layer", c_uint32),
+    ]
+
+
 class nvllm_request_options(Structure):
     _fields_ = [
         ("struct_size", c_size_t),
@@ -615,6 +626,8 @@ FUNCTIONS = [
     ("nvllm_model_file_init", None, [POINTER(nvllm_model_file), c_size_t]),
     ("nvllm_engine_new_from", c_int32, [POINTER(nvllm_engine_config), POINTER(nvllm_model_file), c_size_t, POINTER(c_void_p), POINTER(nvllm_error)]),
     ("nvllm_quantize_folder", c_int32, [c_char_p, c_char_p, c_int32, nvllm_progress_fn, c_void_p, POINTER(nvllm_error)]),
+    ("nvllm_explain_options_init", None, [POINTER(nvllm_explain_options), c_size_t]),
+    ("nvllm_explain", c_int32, [POINTER(nvllm_engine_config), POINTER(nvllm_explain_options), c_char_p, c_size_t, POINTER(c_size_t), POINTER(nvllm_error)]),
     ("nvllm_request_options_init", None, [POINTER(nvllm_request_options), c_size_t]),
     ("nvllm_default_options", c_int32, [c_void_p, POINTER(nvllm_request_options), POINTER(nvllm_error)]),
     ("nvllm_add_request", c_int32, [c_void_p, c_char_p, c_size_t, POINTER(nvllm_request_options), POINTER(c_uint64), POINTER(nvllm_error)]),

@@ -1,5 +1,6 @@
 //! The launch of `kernels/gemv_stream.cu`: layers of plain weights for up to 64 tokens, and gates of up to 8.
 
+use super::grid::Grid;
 use super::plan::{Gemm, Gpu};
 use super::product::{FewTokensParams, LinearParams, Results};
 use crate::cuda::device::Device;
@@ -136,6 +137,10 @@ impl Plan {
     pub fn kernel(&self, is_gated: bool) -> String {
         self.variant.name(is_gated, self.is_deep)
     }
+
+    pub fn grid(&self) -> Grid {
+        Grid::line(self.blocks, 32 * self.warps, self.shared_bytes)
+    }
 }
 
 struct Loaded {
@@ -171,13 +176,13 @@ impl Kernels {
     pub fn run(&self, device: &Device, params: &LinearParams, results: Results, plan: &Plan) -> Result<()> {
         let is_planned = |loaded: &&Loaded| loaded.variant == plan.variant && loaded.is_deep == plan.is_deep;
         let Loaded { sums, gated, .. } = self.0.iter().find(is_planned).expect("plans are made of what is loaded");
-        let (blocks, threads) = ([plan.blocks, 1, 1], 32 * plan.warps);
+        let Grid { blocks, threads, shared_bytes } = plan.grid();
         match results {
-            Results::Sums => sums.launch(device.chaining, blocks, threads, plan.shared_bytes, params),
+            Results::Sums => sums.launch(device.chaining, blocks, threads, shared_bytes, params),
             Results::Gated(_) => {
                 let gated = gated.as_ref().expect("plans of gates are made of what is loaded");
                 let params = FewTokensParams::new(params, results);
-                gated.launch(device.chaining, blocks, threads, plan.shared_bytes, &params)
+                gated.launch(device.chaining, blocks, threads, shared_bytes, &params)
             }
         }
     }

@@ -7,6 +7,7 @@ mod cublaslt_handle;
 mod gated;
 mod gemv_shared;
 mod gemv_stream;
+mod grid;
 mod late_cublaslt;
 mod plan;
 mod product;
@@ -14,7 +15,8 @@ pub mod quantized;
 mod swap_ab;
 mod tiled;
 
-pub use plan::{Epilogue, Route};
+pub use grid::Grid;
+pub use plan::{Epilogue, Gemm, Gpu, Launch, Quantized, Route, Weights, plan, plan_slice, slices};
 pub use product::{LinearParams, Results};
 pub use swap_ab::Added;
 
@@ -30,7 +32,7 @@ use crate::LayerInput;
 use base::error::Result;
 use cublaslt::Outcome;
 use late_cublaslt::LateBlas;
-use plan::{CUBLASLT, Gemm, Gpu, Launch, Quantized, Weights, plan, plan_slice, slices};
+use plan::CUBLASLT;
 use product::Product;
 use quantized::QuantizedProduct;
 use std::ops::Range;

@@ -5,6 +5,7 @@
 //!
 //! Invariant: with [`Rounding::BatchInvariant`] the kernel and its cut of k depend on k alone.
 
+use super::grid::Grid;
 use super::quantized::weights::Form;
 use super::swap_ab::SwapAb;
 use super::{gated, gemv_shared, gemv_stream, quantized, swap_ab, tiled};
@@ -129,9 +130,24 @@ impl Launch {
         }
     }
 
+    /// The sizes of its launch. `None` for cuBLASLt, which chooses them itself, and for slices, of which there are several launches.
+    pub fn grid(&self, gemm: &Gemm, gpu: Facts) -> Option<Grid> {
+        Some(match self {
+            Launch::SwapAb(launch) => launch.grid(gpu),
+            Launch::Gated(plan) => plan.grid(),
+            Launch::GemvShared(plan) => plan.grid(gemm.k),
+            Launch::GemvStream(plan) => plan.grid(),
+            Launch::Tiled(plan) => plan.grid(),
+            Launch::QuantizedSwapAb(plan) => plan.grid(),
+            Launch::QuantizedGemvShared(plan) => plan.grid(),
+            Launch::QuantizedGemv(plan) => plan.grid(),
+            Launch::QuantizedGemvStream(plan) => plan.grid(),
+            Launch::Cublaslt | Launch::Dequantize { .. } => return None,
+        })
+    }
+
     /// Thread blocks that divide k.
-    #[cfg(test)]
-    fn split(&self) -> usize {
+    pub fn split(&self) -> usize {
         match self {
             Launch::SwapAb(launch) => launch.split(),
             Launch::QuantizedSwapAb(plan) => plan.split,
@@ -342,7 +358,7 @@ pub fn plan_slice(gemm: &Gemm, rows: usize, gpu: &Gpu) -> Launch {
 pub mod tests {
     use super::super::quantized::tests::quantized;
     use super::*;
-    use crate::cuda::driver::tests::{A100, H100, RTX_4090};
+    use crate::cuda::gpus::{A100, H100, RTX_4090};
     use formats::Block;
     use std::fmt::Write;
 

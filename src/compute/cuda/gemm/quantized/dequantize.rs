@@ -7,6 +7,7 @@ use super::weights::{self, Form, Kind, QuantizedWeights};
 use crate::cuda::device::Device;
 use crate::cuda::driver::{Address, Facts};
 use crate::cuda::gemm::gemv_stream;
+use crate::cuda::gemm::grid::Grid;
 use crate::cuda::gemm::plan::{Gemm, Quantized};
 use crate::cuda::kernels::{Kernel, suffix};
 use crate::cuda::params::params;
@@ -105,6 +106,10 @@ impl Plan {
     pub fn kernel(&self) -> String {
         name(self.kind, &VARIANTS[self.variant])
     }
+
+    pub fn grid(&self) -> Grid {
+        Grid::line(self.blocks, 32 * self.warps, self.shared_bytes)
+    }
 }
 
 fn name(kind: Kind, variant: &Variant) -> String {
@@ -153,7 +158,8 @@ impl Kernels {
             x_stride: params.x_stride,
         };
         let kernel = &self.stream[plan.kind as usize * VARIANTS.len() + plan.variant];
-        kernel.launch(device.chaining, [plan.blocks, 1, 1], 32 * plan.warps, plan.shared_bytes, &params)
+        let Grid { blocks, threads, shared_bytes } = plan.grid();
+        kernel.launch(device.chaining, blocks, threads, shared_bytes, &params)
     }
 
     /// Writes the numbers of some columns' weights to `out`. `[columns, k]`

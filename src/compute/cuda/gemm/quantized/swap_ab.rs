@@ -8,6 +8,7 @@ use super::weights::{COLUMNS as OCTET, DEPTH, Form};
 use crate::Activation;
 use crate::cuda::device::Device;
 use crate::cuda::driver::{Address, Facts};
+use crate::cuda::gemm::grid::Grid;
 use crate::cuda::gemm::plan::{Gemm, Quantized};
 use crate::cuda::gemm::product::{LinearParams, Results};
 use crate::cuda::kernels::{Kernel, suffix};
@@ -130,9 +131,9 @@ impl Plan {
         name(Form::NAMES[self.form], &TILES[self.tile])
     }
 
-    /// Thread blocks.
-    pub fn blocks(&self) -> usize {
-        self.places * self.split
+    /// Of the product itself.
+    pub fn grid(&self) -> Grid {
+        Grid::line(self.places * self.split, (self.warpgroups + 1) * WARPGROUP, self.shared_bytes)
     }
 
     /// The fastest of all, by what the busiest multiprocessor computes.
@@ -299,9 +300,9 @@ impl Kernels {
             is_gelu_tanh: i32::from(results == Results::Gated(Activation::GeluTanh)),
             is_arranged: i32::from(is_arranged),
         };
-        let (blocks, threads) = ([plan.blocks(), 1, 1], (plan.warpgroups + 1) * WARPGROUP);
+        let Grid { blocks, threads, shared_bytes } = plan.grid();
         let kernel = &self.kernels[plan.form][plan.tile];
-        kernel.launch_clusters(device.chaining, blocks, plan.split, threads, plan.shared_bytes, &params)
+        kernel.launch_clusters(device.chaining, blocks, plan.split, threads, shared_bytes, &params)
     }
 
     /// Writes the rows of x as the product reads them. `[m, k]`
