@@ -463,6 +463,11 @@ typedef struct nvllm_engine_config {
   // prompt. Later requests with the same beginning continue from there. Rounded up to whole KV blocks. Fewer tokens are
   // computed again with a smaller number, and more states are made. Default 0: 1024.
   uint64_t state_checkpoint_interval;
+  // 0 or 1: whether nvllm_expert_tokens counts how many tokens each expert of a model with experts is chosen for. Default 0, because counting is one
+  // more kernel per layer on a GPU.
+  uint32_t expert_statistics;
+  // Must be 0.
+  uint32_t reserved;
 } nvllm_engine_config;
 
 // Properties of a loaded model and of the engine that runs it.
@@ -1663,6 +1668,20 @@ NVLLM_API NVLLM_MUST_USE
 nvllm_status nvllm_get_stats(const nvllm_engine *engine,
                              nvllm_stats *stats,
                              nvllm_error *error);
+
+// [one] Copies how many tokens each expert of a layer, from 0, was chosen for since the engine opened: counts gets one number per expert, and *needed
+// is 0 for a layer without experts. A token counts for each expert that computes it, so that the sum is the number of computed tokens times the
+// experts per token. The greatest number divided by the mean shows how uneven the load is.
+//
+// NVLLM_ERR_INVALID_ARGUMENT if expert_statistics of nvllm_engine_config is 0, or for a layer that the model does not have. The buffer is used as by
+// nvllm_tokenize. Passes in flight may count already. With several ranks all choose alike, and the numbers are those of the whole model.
+NVLLM_API NVLLM_MUST_USE
+nvllm_status nvllm_expert_tokens(nvllm_engine *engine,
+                                 size_t layer,
+                                 uint64_t *counts,
+                                 size_t capacity,
+                                 size_t *needed,
+                                 nvllm_error *error);
 
 // [any] Writes the statistics and more in the text format of Prometheus, version 0.0.4: how requests ended, and histograms
 // of the time to the first token, between tokens, in the queue and per pass, and of the number of sequences per pass.

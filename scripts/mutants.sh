@@ -243,6 +243,10 @@ all_mutants() {
         'u64::from(grows) << 32 | u64::from(u32::MAX - index as u32)' 'u64::from(grows) << 32 | u64::from(u32::MAX / 2 + index as u32)'
     mutant experts_outside_the_groups src/compute/cpu/route.rs ops_agree \
         'kept >> (expert / size) & 1 == 1' 'kept >> (expert / size) & 1 <= 1'
+    mutant padding_counts_for_experts src/compute/cpu/count_experts.rs ops_agree \
+        'if slot != u32::MAX {' 'if slot != u32::MAX - 1 {'
+    mutant one_expert_of_a_token_counts src/compute/cpu/count_experts.rs ops_agree \
+        'experts.iter().for_each' 'experts.iter().take(1).for_each'
     mutant rows_of_experts_in_the_order_of_tokens src/compute/cpu/experts.rs ops_agree \
         'self.slots[row] as usize / self.shape.chosen' 'row / self.shape.chosen'
     mutant bias_of_the_first_expert src/compute/cpu/experts.rs ops_agree \

@@ -124,6 +124,10 @@ type Config struct {
 	// of tokens, and at the end of each prompt. Later requests with the same beginning continue from there. Rounded up to
 	// whole KV blocks. Fewer tokens are computed again with a smaller number, and more states are made. Default 0: 1024.
 	StateCheckpointInterval uint64
+
+	// Whether nvllm_expert_tokens counts how many tokens each expert of a model with experts is chosen for. Default 0,
+	// because counting is one more kernel per layer on a GPU.
+	ExpertStatistics bool
 }
 
 // assign sets the numbers that are not 0, and leaves every pointer as it is.
@@ -153,6 +157,7 @@ func (c *Config) assign(native *C.nvllm_engine_config) {
 	set(&native.quantization, c.Quantization)
 	set(&native.gpu_memory_bytes, c.GPUMemoryBytes)
 	set(&native.state_checkpoint_interval, c.StateCheckpointInterval)
+	native.expert_statistics = flag(c.ExpertStatistics)
 }
 
 // checkRanges refuses numbers that the fields of the C API cannot say.

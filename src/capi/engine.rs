@@ -249,6 +249,11 @@ pub struct nvllm_engine_config {
     /// prompt. Later requests with the same beginning continue from there. Rounded up to whole KV blocks. Fewer tokens are
     /// computed again with a smaller number, and more states are made. Default 0: 1024.
     pub state_checkpoint_interval: u64,
+    /// 0 or 1: whether nvllm_expert_tokens counts how many tokens each expert of a model with experts is chosen for. Default 0, because counting is one
+    /// more kernel per layer on a GPU.
+    pub expert_statistics: u32,
+    /// Must be 0.
+    pub reserved: u32,
 }
 
 /// Properties of a loaded model and of the engine that runs it.

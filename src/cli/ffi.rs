@@ -71,6 +71,8 @@ pub struct nvllm_engine_config {
     pub quantization: i32,
     pub gpu_memory_bytes: u64,
     pub state_checkpoint_interval: u64,
+    pub expert_statistics: u32,
+    pub reserved: u32,
 }
 
 #[repr(C)]
@@ -436,7 +438,9 @@ mod tests {
             kv_cache_dtype,
             quantization,
             gpu_memory_bytes,
-            state_checkpoint_interval
+            state_checkpoint_interval,
+            expert_statistics,
+            reserved
         });
         same_layout!(capi::engine::nvllm_model_info {
             struct_size,

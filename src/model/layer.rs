@@ -1,7 +1,7 @@
 //! A layer: sublayers that add to the residual stream, one after another. The branches of a sublayer read the same rows.
 
 use crate::attention::{self, Attention, AttentionScratch, PositionTables};
-use crate::feed_forward::{FeedForward, FeedForwardScratch};
+use crate::feed_forward::{Experts, FeedForward, FeedForwardScratch};
 use crate::linear::Linear;
 use crate::norm::{Norm, SublayerNorms};
 use crate::products::Work;
@@ -161,6 +161,24 @@ impl<B: Backend> Layer<B> {
     /// The norm of what its first sublayer reads. `None`: it reads the stream.
     pub fn norm(&self) -> Option<NormWeights<'_, B::Vector>> {
         self.sublayers[0].norms.before()
+    }
+
+    /// Its experts. `None`: it has none.
+    pub fn experts(&self) -> Option<&Experts<B>> {
+        let mut parts = self.sublayers.iter().flat_map(|sublayer| &sublayer.branches).map(|branch| &branch.part);
+        parts.find_map(|part| match part {
+            Part::FeedForward(FeedForward::Experts(experts)) => Some(experts),
+            _ => None,
+        })
+    }
+
+    /// The same, to be changed.
+    pub fn experts_mut(&mut self) -> Option<&mut Experts<B>> {
+        let branches = self.sublayers.iter_mut().flat_map(|sublayer| &mut sublayer.branches);
+        branches.map(|branch| &mut branch.part).find_map(|part| match part {
+            Part::FeedForward(FeedForward::Experts(experts)) => Some(experts),
+            _ => None,
+        })
     }
 
     /// What it computes, in order. `decoder`: of which it is a layer; `next`: the layer behind it.
@@ -340,7 +358,9 @@ impl<B: Backend> Part<B> {
                 let x = recurrent.forward(backend, &mut scratch.recurrent, &mut memory.states, device_batch, x);
                 SublayerOutput::Product { layer: recurrent.output(), x }
             }
-            Part::FeedForward(part) => part.forward(backend, &mut scratch.feed_forward, [x, rows], *layer_inputs),
+            Part::FeedForward(part) => {
+                part.forward(backend, &mut scratch.feed_forward, [x, rows], *layer_inputs, device_batch)
+            }
         }
     }
 }

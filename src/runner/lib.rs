@@ -131,6 +131,20 @@ pub trait Runner: Send {
         None
     }
 
+    /// How often each expert of a layer was chosen since the runner was opened; none for a layer without experts. `None`: the runner does not count.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Device`].
+    ///
+    /// # Panics
+    ///
+    /// If there is no such layer.
+    fn expert_counts(&self, layer: usize) -> Result<Option<Vec<u64>>> {
+        let _ = layer;
+        Ok(None)
+    }
+
     /// Bytes of the KV cache that have memory, in all ranks.
     fn kv_bytes_mapped(&self) -> u64 {
         0

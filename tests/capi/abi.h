@@ -7,7 +7,7 @@ FIELD(nvllm_error, status, 0)
 FIELD(nvllm_error, native_code, 4)
 FIELD(nvllm_error, message, 8)
 
-SIZE(nvllm_engine_config, 168)
+SIZE(nvllm_engine_config, 176)
 FIELD(nvllm_engine_config, struct_size, 0)
 FIELD(nvllm_engine_config, model_path, 8)
 FIELD(nvllm_engine_config, device, 16)
@@ -39,6 +39,8 @@ FIELD(nvllm_engine_config, kv_cache_dtype, 144)
 FIELD(nvllm_engine_config, quantization, 148)
 FIELD(nvllm_engine_config, gpu_memory_bytes, 152)
 FIELD(nvllm_engine_config, state_checkpoint_interval, 160)
+FIELD(nvllm_engine_config, expert_statistics, 168)
+FIELD(nvllm_engine_config, reserved, 172)
 
 SIZE(nvllm_model_info, 152)
 FIELD(nvllm_model_info, struct_size, 0)
@@ -426,4 +428,5 @@ nvllm_status nvllm_answer_parser_message(const nvllm_answer_parser *, char *, si
 void nvllm_answer_parser_free(nvllm_answer_parser *);
 void nvllm_stats_init(nvllm_stats *, size_t);
 nvllm_status nvllm_get_stats(const nvllm_engine *, nvllm_stats *, nvllm_error *);
+nvllm_status nvllm_expert_tokens(nvllm_engine *, size_t, uint64_t *, size_t, size_t *, nvllm_error *);
 nvllm_status nvllm_metrics_text(const nvllm_engine *, char *, size_t, size_t *, nvllm_error *);

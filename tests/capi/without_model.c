@@ -265,6 +265,7 @@ static void handles_may_be_null(void) {
   NO_ENGINE(nvllm_restore_prefix(NULL, NULL, 0, NULL, &error));
   NO_ENGINE(nvllm_fork(NULL, 1, 0, NULL, &id, &error));
   NO_ENGINE(nvllm_get_stats(NULL, &stats, &error));
+  NO_ENGINE(nvllm_expert_tokens(NULL, 0, NULL, 0, &needed, &error));
   NO_ENGINE(nvllm_metrics_text(NULL, NULL, 0, &needed, &error));
 #undef NO_ENGINE
   CHECK(nvllm_cancel(NULL, 1) == NVLLM_ERR_INVALID_ARGUMENT, "cancel");

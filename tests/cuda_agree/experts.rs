@@ -3,7 +3,8 @@
 use crate::inputs::codings;
 use crate::inputs::experts::{self, CASES, Case, Inputs, ROUTER, ROUTERS, Shared};
 use crate::scene::{
-    Near, Random, assert_near, bound, filled, host_matrix, launched, numbers, on_device, poisoned, rounded, unit,
+    Near, Random, Scene, assert_near, bound, filled, host_matrix, launched, numbers, on_device, poisoned, rounded,
+    staged, unit,
 };
 use compute::cpu::reference;
 use compute::cuda::{Cuda, Routes};
@@ -247,6 +248,34 @@ fn the_number_of_slots_says_which_kernel_computes() {
             assert_eq!(names.iter().filter(|name| is_named(name)).count(), 2, "{tokens} tokens: {names:?}");
             let sorts = names.iter().filter(|name| *name == "sort_routes").count();
             assert_eq!(sorts, usize::from(tokens > 8), "{tokens} tokens: {names:?}");
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn tokens_of_experts_are_counted_but_for_those_that_pad() {
+    on_device(|cuda, dtype| {
+        for tokens in [1, 8, 300] {
+            let mut random = Random(11);
+            let logits = experts::logits(&mut random, tokens, ROUTER.experts);
+            let logits: Vec<f32> = logits.into_iter().map(|v| rounded(v, dtype)).collect();
+            let (indices, _) = reference::route(&logits, None, None, &ROUTER);
+            let mut scene = Scene::new(&[(0, tokens)], 16, &mut random);
+            if tokens > 7 {
+                scene.batch.slots[7] = u32::MAX;
+            }
+            let mut wanted = vec![0; ROUTER.experts];
+            let own = indices.chunks(ROUTER.chosen).zip(&scene.batch.slots).filter(|(_, slot)| **slot != u32::MAX);
+            own.flat_map(|(experts, _)| experts).for_each(|&expert| wanted[expert as usize] += 1);
+            let (routes, counts) = (routed(cuda, &logits, None, &ROUTER), cuda.expert_counts(ROUTER.experts).unwrap());
+            let device_batch = staged(cuda, &scene.batch);
+            for pass in 1..3 {
+                ops::count_experts(cuda, &counts, &routes, &device_batch);
+                let found = cuda.read_expert_counts(&counts).unwrap();
+                let wanted: Vec<u64> = wanted.iter().map(|count| pass * count).collect();
+                assert_eq!(found, wanted, "{tokens} tokens, {dtype:?}");
+            }
         }
     });
 }

@@ -166,6 +166,9 @@ struct engine_options {
   /// Rounded up to whole KV blocks. Fewer tokens are computed again with a smaller number, and more states are made.
   /// Default 0: 1024.
   std::optional<uint64_t> state_checkpoint_interval = {};
+  /// Whether nvllm_expert_tokens counts how many tokens each expert of a model with experts is chosen for. Default 0,
+  /// because counting is one more kernel per layer on a GPU.
+  std::optional<bool> expert_statistics = {};
 };
 
 /// nvllm_request_options: what is not set has the library's default, which is greedy and without limits. Where a function
@@ -350,6 +353,7 @@ inline void assign_scalars(nvllm_engine_config& native, const engine_options& op
   assign(native.quantization, options.quantization);
   assign(native.gpu_memory_bytes, options.gpu_memory_bytes);
   assign(native.state_checkpoint_interval, options.state_checkpoint_interval);
+  assign(native.expert_statistics, options.expert_statistics);
 }
 
 /// Sets the numbers that `options` has, and leaves the others and every pointer as they are.

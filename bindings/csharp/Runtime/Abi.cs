@@ -357,6 +357,8 @@ namespace Nanovllm
         internal int quantization;
         internal ulong gpu_memory_bytes;
         internal ulong state_checkpoint_interval;
+        internal uint expert_statistics;
+        internal uint reserved;
     }
 
     /// <summary>As nvllm_model_info of the C API.</summary>
@@ -882,6 +884,9 @@ namespace Nanovllm
         internal static extern int nvllm_get_stats(EngineHandle engine, Stats* stats, nvllm_error* error);
 
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl)]
+        internal static extern int nvllm_expert_tokens(EngineHandle engine, UIntPtr layer, ulong* counts, UIntPtr capacity, UIntPtr* needed, nvllm_error* error);
+
+        [DllImport(Library, CallingConvention = CallingConvention.Cdecl)]
         internal static extern int nvllm_metrics_text(EngineHandle engine, byte* text, UIntPtr capacity, UIntPtr* needed, nvllm_error* error);
     }
 
@@ -976,6 +981,9 @@ namespace Nanovllm
         /// continue from there. Rounded up to whole KV blocks. Fewer tokens are computed again with a smaller number,
         /// and more states are made. Default 0: 1024.</summary>
         public ulong? StateCheckpointInterval { get; set; }
+        /// <summary>Whether nvllm_expert_tokens counts how many tokens each expert of a model with experts is chosen
+        /// for. Default 0, because counting is one more kernel per layer on a GPU.</summary>
+        public bool? ExpertStatistics { get; set; }
 
         unsafe void Assign(nvllm_engine_config* native, Borrowed memory)
         {
@@ -1006,6 +1014,7 @@ namespace Nanovllm
             if (Quantization.HasValue) native->quantization = (int)Quantization.Value;
             if (GpuMemoryBytes.HasValue) native->gpu_memory_bytes = GpuMemoryBytes.Value;
             if (StateCheckpointInterval.HasValue) native->state_checkpoint_interval = StateCheckpointInterval.Value;
+            if (ExpertStatistics.HasValue) native->expert_statistics = ExpertStatistics.Value ? 1u : 0u;
         }
     }
 

@@ -1,6 +1,6 @@
 //! The CPU as a device: its memory, and the life of a pass.
 
-use super::{Cpu, DeviceBatch, Experts, KvCache, Matrix, Pages, Routes, States, Tensor, experts, linear};
+use super::{Cpu, DeviceBatch, ExpertCounts, Experts, KvCache, Matrix, Pages, Routes, States, Tensor, experts, linear};
 use crate::batch::{Batch, BatchLimits, BlockId, Sampled, StateSlot};
 use crate::{
     Defaults, Device, DeviceMemory, ExpertsShape, HostMatrix, HostVector, KvLayout, Recording, Router, RoutesShape,
@@ -16,6 +16,7 @@ impl Device for Cpu {
     type Matrix = Matrix;
     type Experts = Experts;
     type Routes = Routes;
+    type ExpertCounts = ExpertCounts;
     type Vector = Box<[f32]>;
     type KvCache = KvCache;
     type States = States;
@@ -76,6 +77,14 @@ impl Device for Cpu {
         Routes::new(router, tokens)
     }
 
+    fn expert_counts(&self, experts: usize) -> Result<ExpertCounts> {
+        ExpertCounts::new(experts)
+    }
+
+    fn read_expert_counts(&self, counts: &ExpertCounts) -> Result<Vec<u64>> {
+        Ok(counts.read())
+    }
+
     fn vector(&self, parts: &[HostVector]) -> Result<Box<[f32]>> {
         Ok(parts.iter().flat_map(HostVector::to_f32).collect())
     }
@@ -108,6 +117,10 @@ impl Device for Cpu {
 
     fn routes_shape(routes: &Routes) -> RoutesShape {
         routes.shape()
+    }
+
+    fn counted_experts(counts: &ExpertCounts) -> usize {
+        counts.experts()
     }
 
     fn vector_len(vector: &Box<[f32]>) -> usize {

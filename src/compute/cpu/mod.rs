@@ -17,6 +17,7 @@ mod causal_conv;
 mod combine;
 mod copy_blocks;
 mod copy_states;
+mod count_experts;
 mod device;
 mod disjoint;
 mod embedding;
@@ -57,6 +58,7 @@ mod sigmoid_mul;
 mod states;
 mod team;
 
+pub use count_experts::ExpertCounts;
 pub use experts::{Experts, Routes};
 pub use isa::Isa;
 pub use kv_cache::KvCache;
@@ -379,6 +381,10 @@ impl Ops for Cpu {
         routes: &Routes,
     ) {
         expert_linear::run(self, out, layer, rows, routes);
+    }
+
+    fn count_experts(&mut self, counts: &ExpertCounts, routes: &Routes, device_batch: &DeviceBatch) {
+        count_experts::run(counts, routes, device_batch);
     }
 
     fn combine(&mut self, out: &mut Tensor, x: &Tensor, shared: Option<SharedExpert<Tensor>>, routes: &Routes) {

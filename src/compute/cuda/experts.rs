@@ -4,6 +4,7 @@
 //! by token; its row between the products has that number. What a kernel needs to know of the choice stays on the device, so that passes can be recorded.
 
 use super::combine;
+use super::count_experts;
 use super::device::Device;
 use super::driver::{Address, Context, Memory};
 use super::expert_linear;
@@ -20,6 +21,7 @@ pub struct Kernels {
     pub route: route::Kernels,
     pub expert_linear: expert_linear::Kernels,
     pub combine: combine::Kernels,
+    pub count: count_experts::Kernels,
 }
 
 impl Kernels {
@@ -28,6 +30,7 @@ impl Kernels {
             route: route::Kernels::new(device)?,
             expert_linear: expert_linear::Kernels::new(device)?,
             combine: combine::Kernels::new(device)?,
+            count: count_experts::Kernels::new(device)?,
         })
     }
 }

@@ -39,6 +39,8 @@ pub struct Experts<B: Backend> {
     /// `[experts, hidden]`
     down_bias: Option<B::Vector>,
     shared: Option<Shared<B>>,
+    /// How often each expert was chosen, where that is counted.
+    counts: Option<B::ExpertCounts>,
 }
 
 /// The expert that computes all tokens.
@@ -227,6 +229,7 @@ impl<B: Backend> Experts<B> {
             form: expert.form,
             down: backend.experts(&down)?,
             down_bias,
+            counts: None,
             shared: match &spec.shared {
                 None => None,
                 Some(spec::SharedExpert { mlp, gate }) => Some(Shared {
@@ -238,6 +241,17 @@ impl<B: Backend> Experts<B> {
                 }),
             },
         })
+    }
+
+    /// Counts how often each expert is chosen from now on.
+    pub fn count(&mut self, backend: &B) -> Result<()> {
+        self.counts = Some(backend.expert_counts(self.kind.router.experts)?);
+        Ok(())
+    }
+
+    /// What was counted. `None`: nothing is.
+    pub fn counts(&self) -> Option<&B::ExpertCounts> {
+        self.counts.as_ref()
     }
 
     /// Its products, in order.
@@ -267,6 +281,7 @@ impl<B: Backend> Experts<B> {
         scratch: &'a mut ExpertsScratch<B>,
         dense: &mut MlpScratch<B>,
         [x, stream]: [&Tensor<B::Storage>; 2],
+        device_batch: &B::DeviceBatch,
     ) -> &'a Tensor<B::Storage> {
         let scratch = scratch.of(self.kind);
         let KindScratch { routes, normed, logits, gate_up, gated, all_gated, shares, rows, shared, gates, sum, .. } =
@@ -281,6 +296,9 @@ impl<B: Backend> Experts<B> {
         self.router.forward(backend, logits, read);
         let vectors = RouterVectors { bias: self.correction.as_ref(), scales: self.scales.as_ref() };
         ops::route(backend, routes, logits, vectors, &self.kind.router);
+        if let Some(counts) = &self.counts {
+            ops::count_experts(backend, counts, routes, device_batch);
+        }
         let layer = LayerInput::new(x, &self.gate_up, self.gate_up_bias.as_ref());
         match self.form {
             MlpForm::Gated { activation, .. } => {

@@ -12,7 +12,8 @@ use crate::stream::SublayerOutput;
 use crate::weights::Weights;
 use base::error::Result;
 use compute::{Backend, Tensor};
-use experts::{Experts, ExpertsScratch};
+pub use experts::Experts;
+use experts::ExpertsScratch;
 use layer_input::{LayerInput, LayerInputScratch};
 use mlp::{Mlp, MlpScratch};
 
@@ -104,6 +105,7 @@ impl<B: Backend> FeedForward<B> {
         scratch: &'a mut FeedForwardScratch<B>,
         [x, rows]: [&Tensor<B::Storage>; 2],
         layer_inputs: Option<&Tensor<B::Storage>>,
+        device_batch: &B::DeviceBatch,
     ) -> SublayerOutput<'a, B> {
         match self {
             FeedForward::Dense(mlp) => {
@@ -119,7 +121,7 @@ impl<B: Backend> FeedForward<B> {
             }
             FeedForward::Experts(experts) => {
                 let FeedForwardScratch { dense, experts: scratch, .. } = scratch;
-                SublayerOutput::Delta(experts.forward(backend, scratch, dense, [x, rows]))
+                SublayerOutput::Delta(experts.forward(backend, scratch, dense, [x, rows], device_batch))
             }
         }
     }

@@ -365,6 +365,8 @@ class nvllm_engine_config(Structure):
         ("quantization", c_int32),
         ("gpu_memory_bytes", c_uint64),
         ("state_checkpoint_interval", c_uint64),
+        ("expert_statistics", c_uint32),
+        ("reserved", c_uint32),
     ]
 
 
@@ -673,6 +675,7 @@ FUNCTIONS = [
     ("nvllm_answer_parser_free", None, [c_void_p]),
     ("nvllm_stats_init", None, [POINTER(nvllm_stats), c_size_t]),
     ("nvllm_get_stats", c_int32, [c_void_p, POINTER(nvllm_stats), POINTER(nvllm_error)]),
+    ("nvllm_expert_tokens", c_int32, [c_void_p, c_size_t, POINTER(c_uint64), c_size_t, POINTER(c_size_t), POINTER(nvllm_error)]),
     ("nvllm_metrics_text", c_int32, [c_void_p, c_char_p, c_size_t, POINTER(c_size_t), POINTER(nvllm_error)]),
 ]
 
@@ -765,6 +768,9 @@ class EngineConfig(TypedDict, total=False):
     #: Rounded up to whole KV blocks. Fewer tokens are computed again with a smaller number, and more states are made.
     #: Default 0: 1024.
     state_checkpoint_interval: int | None
+    #: 0 or 1: whether nvllm_expert_tokens counts how many tokens each expert of a model with experts is chosen for.
+    #: Default 0, because counting is one more kernel per layer on a GPU.
+    expert_statistics: bool | None
 
 
 class RequestOptions(TypedDict, total=False):
