@@ -532,6 +532,10 @@ typedef struct nvllm_model_info {
   uint32_t embedding_size;
   // Labels of a classifier: see nvllm_label. 0 for other models.
   uint32_t num_labels;
+  // 0 or 1: whether a classifier scores each token of a text, so that scores of nvllm_output has num_labels numbers per prompt token.
+  uint32_t scores_tokens;
+  // Must be ignored.
+  uint32_t reserved;
 } nvllm_model_info;
 
 // [any] Sets the defaults: nvllm_engine_config_init(&config, sizeof config). Writes at most struct_size bytes.
@@ -1127,9 +1131,10 @@ typedef struct nvllm_output {
   uint32_t reasoning_tokens;
   // The scores of a classifier with NVLLM_POOLING_AUTO, in the output that ends the request; else NULL. One for each label of the model: see nvllm_label.
   // Where the model has one label, or says so, each is between 0 and 1 by itself; else they add up to 1, unless the model wants its logits as they are.
+  // With scores_tokens of nvllm_model_info, one for each label of each prompt token, token after token, and each token is scored by itself.
   // [num_scores]
   const float *scores;
-  // Length of `scores`: num_labels of the model, or 0.
+  // Length of `scores`: num_labels of the model, times prompt_tokens with scores_tokens, or 0.
   size_t num_scores;
 } nvllm_output;
 

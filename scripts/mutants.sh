@@ -299,6 +299,10 @@ all_mutants() {
         'let head = kv_head + (first + i) % call.group * call.kv.kv_heads;'
     mutant causal_mask_one_short src/compute/attention_spec.rs golden \
         'Reach::Back => position + 1,' 'Reach::Back => position.max(1),'
+    mutant labels_of_all_tokens_add_up src/engine/results/pooled_result.rs encoders \
+        'chunks_exact_mut(self.width)' 'chunks_mut(usize::MAX)'
+    mutant token_classifiers_without_their_head src/model/pooled.rs encoders \
+        'vec![modernbert_head(fields, hidden)?, last]' 'vec![last]'
     mutant encoders_look_back src/compute/attention_spec.rs encoders \
         'Reach::Both => self.window.map_or(context,' 'Reach::Both => self.window.map_or(position + 1,'
     mutant reference_gqa_group src/compute/cpu/attention/reference.rs ops_agree \

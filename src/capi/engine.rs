@@ -320,6 +320,10 @@ pub struct nvllm_model_info {
     pub embedding_size: u32,
     /// Labels of a classifier: see nvllm_label. 0 for other models.
     pub num_labels: u32,
+    /// 0 or 1: whether a classifier scores each token of a text, so that scores of nvllm_output has num_labels numbers per prompt token.
+    pub scores_tokens: u32,
+    /// Must be ignored.
+    pub reserved: u32,
 }
 
 /// [any] Sets the defaults: nvllm_engine_config_init(&config, sizeof config). Writes at most struct_size bytes.

@@ -5,7 +5,7 @@ use super::engine::{nvllm_coding, nvllm_device, nvllm_kv_cache_dtype, nvllm_mode
 use super::engine_options::count;
 use compute::KvFormat;
 use formats::{Block, Codes, WeightFormat};
-use runner::{Device, ModelInfo, WeightPart};
+use runner::{Device, ModelInfo, Pool, WeightPart};
 
 impl From<&ModelInfo> for nvllm_model_info {
     fn from(info: &ModelInfo) -> nvllm_model_info {
@@ -48,6 +48,8 @@ impl From<&ModelInfo> for nvllm_model_info {
             head_bytes: info.bytes_of(WeightPart::Head),
             embedding_size: if info.pooled.scores.is_some() { 0 } else { count(info.pooled_width) },
             num_labels: count(info.pooled.scores.as_ref().map_or(0, |scores| scores.labels.len())),
+            scores_tokens: (info.pooled.pool == Some(Pool::Tokens)).into(),
+            reserved: 0,
         }
     }
 }

@@ -108,6 +108,8 @@ pub struct nvllm_model_info {
     pub head_bytes: u64,
     pub embedding_size: u32,
     pub num_labels: u32,
+    pub scores_tokens: u32,
+    pub reserved: u32,
 }
 
 #[repr(C)]
@@ -472,7 +474,9 @@ mod tests {
             feed_forward_bytes,
             head_bytes,
             embedding_size,
-            num_labels
+            num_labels,
+            scores_tokens,
+            reserved
         });
         same_layout!(capi::explain::nvllm_explain_options { struct_size, gpu, rows, tokens, context_len, layer });
         same_layout!(capi::requests::nvllm_request_options {

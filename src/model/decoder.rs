@@ -113,7 +113,7 @@ impl<B: Backend> Decoder<B> {
             }
         };
         let layers = layers?;
-        let pooled_layers = PooledLayers::load(backend, spec, weights, limits.rows)?;
+        let pooled_layers = PooledLayers::load(backend, spec, weights, limits.rows.max(limits.pooled_ranges()))?;
         weights.finish()?;
         // A pass that is launched whole is cut nowhere.
         let head_slice = match B::DEPTH {

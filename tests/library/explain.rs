@@ -59,9 +59,9 @@ fn a_gpu_is_explained_without_one() {
             1,
             [
                 "gemv_shared_r8_s2",
-                "attention_few_d64, 8 thread blocks for a row and KV head",
+                "attention_decode_raw_d64",
                 "gemv_shared_r8_s2, norm apart",
-                "gemv_shared_gated_16r_s2",
+                "gemv_shared_gated_r16_s2",
                 "gemv_shared_r8_s2, norm apart",
                 "gemv_shared_r16_s2",
             ],

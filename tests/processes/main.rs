@@ -157,6 +157,7 @@ fn two_processes_give_the_embeddings_and_scores_of_one_bit_for_bit() {
         ("bert-f32", Pooling::Mean),
         ("modernbert-f32", Pooling::First),
         ("bert-f32-classifier", Pooling::Auto),
+        ("bert-f32-token-classifier", Pooling::Auto),
         ("xlm_roberta-f32-reranker", Pooling::Auto),
     ] {
         let path = golden("encoders").join(model);

@@ -427,6 +427,11 @@ namespace Nanovllm
         public uint EmbeddingSize;
         /// <summary>Labels of a classifier: see nvllm_label. 0 for other models.</summary>
         public uint NumLabels;
+        /// <summary>Whether a classifier scores each token of a text, so that scores of nvllm_output has NumLabels
+        /// numbers per prompt token.</summary>
+        public uint ScoresTokens;
+        /// <summary>Must be ignored.</summary>
+        public uint Reserved;
     }
 
     [StructLayout(LayoutKind.Sequential)]

@@ -321,8 +321,8 @@ static class Generating
         Output pooled = Engine.Generate("Hello", new RequestOptions { Pooling = Pooling.Mean })[0];
         Expect.Equal(pooled.Embedding.Length, (int)Engine.GetModelInfo().HiddenSize);
         Expect.Status(Status.InvalidArgument, () => Engine.ExpertTokens(0));
-        var tokens = new RequestOptions { ScoreTokens = new uint[] { 40, 41, 7 } };
-        Output[] scored = Engine.Score(new[] { "an iron sword", "a loaf of bread", "an iron sword" }, null, tokens);
+        var scoring = new RequestOptions { ScoreTokens = new uint[] { 40, 41, 7 } };
+        Output[] scored = Engine.Score(new[] { "an iron sword", "a loaf of bread", "an iron sword" }, null, scoring);
         foreach (Output one in scored)
             Expect.True(one.Scores.Length == 3 && one.TokenIds.Length == 0 && Math.Abs(one.Scores.ToArray().Sum() - 1) < 1e-5, "probabilities of three tokens");
         Expect.Sequence(scored[0].Scores.ToArray(), scored[2].Scores.ToArray());

@@ -402,6 +402,8 @@ class nvllm_model_info(Structure):
         ("head_bytes", c_uint64),
         ("embedding_size", c_uint32),
         ("num_labels", c_uint32),
+        ("scores_tokens", c_uint32),
+        ("reserved", c_uint32),
     ]
 
 
