@@ -467,6 +467,9 @@ typedef struct nvllm_engine_config {
   // default one less than there are cores. They are the last ones of the layers that have experts. A number for which the GPU has too little memory is refused with NVLLM_ERR_OUT_OF_MEMORY, and the
   // message says which one is sufficient. Not with several ranks. Default 0: as many as the GPU has no memory for. -1: none.
   int32_t host_expert_layers;
+  // 0 or 1: whether nvllm_expert_tokens counts how many tokens each expert of a model with experts is chosen for. Default 0, because counting is one
+  // more kernel per layer on a GPU.
+  uint32_t expert_statistics;
 } nvllm_engine_config;
 
 // Properties of a loaded model and of the engine that runs it.
@@ -535,6 +538,8 @@ typedef struct nvllm_model_info {
   uint64_t host_expert_bytes;
   // Number of layers whose experts stay in host memory beside a GPU: see host_expert_layers of nvllm_engine_config. 0 on the CPU.
   uint32_t host_expert_layers;
+  // 0 or 1: whether a classifier scores each token of a text, so that scores of nvllm_output has num_labels numbers per prompt token.
+  uint32_t scores_tokens;
 } nvllm_model_info;
 
 // [any] Sets the defaults: nvllm_engine_config_init(&config, sizeof config). Writes at most struct_size bytes.
@@ -653,6 +658,46 @@ nvllm_status nvllm_quantize_folder(const char *model_path,
                                    nvllm_progress_fn progress,
                                    void *progress_user_data,
                                    nvllm_error *error);
+
+/* ---- Explaining which kernels compute a model --------------------------- */
+
+// What nvllm_explain describes: the forward pass of some sequences, and where it is computed.
+typedef struct nvllm_explain_options {
+  // sizeof(nvllm_explain_options), set by the caller or by nvllm_explain_options_init.
+  size_t struct_size;
+  // "h100", "h200", "a100" or "rtx4090", which need not be in this machine. Default NULL: the processor of this machine.
+  const char *gpu;
+  // Sequences of the pass, from 1 to 65536. Default 1.
+  uint32_t rows;
+  // New tokens of each sequence: 1 when it generates, more for a prompt. At most 1048576 in all rows. Default 1.
+  uint32_t tokens;
+  // Tokens that each sequence has after the pass. Default 0: as many as it brings, but at least 1024 where the model has as many.
+  uint32_t context_len;
+  // The layer, from 0. Default 0.
+  uint32_t layer;
+} nvllm_explain_options;
+
+// [any] Sets the defaults: nvllm_explain_options_init(&options, sizeof options). Writes at most struct_size bytes.
+NVLLM_API
+void nvllm_explain_options_init(struct nvllm_explain_options *options,
+                                size_t struct_size);
+
+// [any] Describes as text how one layer and the head of the model would be computed by an engine with this config: for each product
+// and for attention its kernel, thread blocks, bytes and, on a GPU, the time that memory or arithmetic needs at least. No engine is
+// opened, and no GPU is needed. options may be NULL.
+//
+// Of config, model_path, dtype, quantization, kv_cache_dtype, batch_invariant and max_model_len count: the pass is that of one rank.
+// Kernels of a GPU are those of a machine that has cuBLASLt. The text is for people, and its form may change. The buffer is used as by nvllm_tokenize, with a NUL.
+//
+// NVLLM_ERR_INVALID_ARGUMENT for a GPU, rows, tokens, a context or a layer that there are not, NVLLM_ERR_UNSUPPORTED for a GPU in a build
+// without CUDA.
+NVLLM_API NVLLM_MUST_USE
+nvllm_status nvllm_explain(const nvllm_engine_config *config,
+                           const nvllm_explain_options *options,
+                           char *text,
+                           size_t capacity,
+                           size_t *needed,
+                           nvllm_error *error);
 
 /* ---- Requests: prompts in -----------------------------------------------
  * Scheduling: higher priority first, then first come, first served. No request overtakes an older one of the same priority,
@@ -1090,9 +1135,10 @@ typedef struct nvllm_output {
   uint32_t reasoning_tokens;
   // The scores of a classifier with NVLLM_POOLING_AUTO, in the output that ends the request; else NULL. One for each label of the model: see nvllm_label.
   // Where the model has one label, or says so, each is between 0 and 1 by itself; else they add up to 1, unless the model wants its logits as they are.
+  // With scores_tokens of nvllm_model_info, one for each label of each prompt token, token after token, and each token is scored by itself.
   // [num_scores]
   const float *scores;
-  // Length of `scores`: num_labels of the model, or 0.
+  // Length of `scores`: num_labels of the model, times prompt_tokens with scores_tokens, or 0.
   size_t num_scores;
 } nvllm_output;
 
@@ -1631,6 +1677,20 @@ NVLLM_API NVLLM_MUST_USE
 nvllm_status nvllm_get_stats(const nvllm_engine *engine,
                              nvllm_stats *stats,
                              nvllm_error *error);
+
+// [one] Copies how many tokens each expert of a layer, from 0, was chosen for since the engine opened: counts gets one number per expert, and *needed
+// is 0 for a layer without experts. A token counts for each expert that computes it, so that the sum is the number of computed tokens times the
+// experts per token. The greatest number divided by the mean shows how uneven the load is.
+//
+// NVLLM_ERR_INVALID_ARGUMENT if expert_statistics of nvllm_engine_config is 0, or for a layer that the model does not have. The buffer is used as by
+// nvllm_tokenize. Passes in flight may count already. With several ranks all choose alike, and the numbers are those of the whole model.
+NVLLM_API NVLLM_MUST_USE
+nvllm_status nvllm_expert_tokens(nvllm_engine *engine,
+                                 size_t layer,
+                                 uint64_t *counts,
+                                 size_t capacity,
+                                 size_t *needed,
+                                 nvllm_error *error);
 
 // [any] Writes the statistics and more in the text format of Prometheus, version 0.0.4: how requests ended, and histograms
 // of the time to the first token, between tokens, in the queue and per pass, and of the number of sequences per pass.

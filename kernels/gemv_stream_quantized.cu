@@ -1,4 +1,4 @@
-// A linear layer for up to 64 tokens over quantized weights. Contract: src/compute/ops/linear.rs. Reference: src/compute/cpu/linear.
+// A linear layer for up to 32 tokens over quantized weights. Contract: src/compute/ops/linear.rs. Reference: src/compute/cpu/linear.
 //
 // Memory-bound up to about 16 tokens: reads each code once. gemv_stream.cu with units of codes (common/quantized.cuh) in the ring, which become
 // fragments in registers. Result by result the order of the sums is that of gemv_stream.cu with as many warps, so that both give the same bits.
@@ -178,9 +178,7 @@ __device__ void gemv_stream_quantized(const GemvStreamQuantizedParams<T>& p) {
     KERNEL(name, codes, 16, 8, 16, 3, 1, dtype)   \
     KERNEL(name, codes, 16, 32, 16, 3, 1, dtype)  \
     KERNEL(name, codes, 32, 8, 8, 4, 1, dtype)    \
-    KERNEL(name, codes, 32, 32, 8, 3, 1, dtype)   \
-    KERNEL(name, codes, 64, 8, 4, 4, 1, dtype)    \
-    KERNEL(name, codes, 64, 32, 4, 3, 1, dtype)
+    KERNEL(name, codes, 32, 32, 8, 3, 1, dtype)
 #define KERNELS(name, codes)      \
     VARIANTS(name, codes, bf16)   \
     VARIANTS(name, codes, f16)

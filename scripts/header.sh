@@ -12,7 +12,7 @@ generated="$header docs/reference.md docs/security.md tests/capi/abi.h
     bindings/cpp/nanovllm/generated_options.hpp bindings/go/generated.go bindings/python/src/nanovllm/_abi.py
     bindings/csharp/Runtime/Abi.cs
     kernels/common/batch.cuh"
-sections="status version limits logging engine model_files quantize requests chat stepping generate score state text answers stats"
+sections="status version limits logging engine model_files quantize explain requests chat stepping generate score state text answers stats"
 
 wanted="cbindgen 0.29.4"
 found=$(cbindgen --version 2>/dev/null || echo "no cbindgen")

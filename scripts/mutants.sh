@@ -243,6 +243,10 @@ all_mutants() {
         'u64::from(grows) << 32 | u64::from(u32::MAX - index as u32)' 'u64::from(grows) << 32 | u64::from(u32::MAX / 2 + index as u32)'
     mutant experts_outside_the_groups src/compute/cpu/route.rs ops_agree \
         'kept >> (expert / size) & 1 == 1' 'kept >> (expert / size) & 1 <= 1'
+    mutant padding_counts_for_experts src/compute/cpu/count_experts.rs ops_agree \
+        'if slot != u32::MAX {' 'if slot != u32::MAX - 1 {'
+    mutant one_expert_of_a_token_counts src/compute/cpu/count_experts.rs ops_agree \
+        'experts.iter().for_each' 'experts.iter().take(1).for_each'
     mutant rows_of_experts_in_the_order_of_tokens src/compute/cpu/experts.rs ops_agree \
         'self.slots[row] as usize / self.shape.chosen' 'row / self.shape.chosen'
     mutant bias_of_the_first_expert src/compute/cpu/experts.rs ops_agree \
@@ -303,6 +307,10 @@ all_mutants() {
         'let head = kv_head + (first + i) % call.group * call.kv.kv_heads;'
     mutant causal_mask_one_short src/compute/attention_spec.rs golden \
         'Reach::Back => position + 1,' 'Reach::Back => position.max(1),'
+    mutant labels_of_all_tokens_add_up src/engine/results/pooled_result.rs encoders \
+        'chunks_exact_mut(self.width)' 'chunks_mut(usize::MAX)'
+    mutant token_classifiers_without_their_head src/model/pooled.rs encoders \
+        'vec![modernbert_head(fields, hidden)?, last]' 'vec![last]'
     mutant encoders_look_back src/compute/attention_spec.rs encoders \
         'Reach::Both => self.window.map_or(context,' 'Reach::Both => self.window.map_or(position + 1,'
     mutant reference_gqa_group src/compute/cpu/attention/reference.rs ops_agree \

@@ -43,7 +43,7 @@ pub use text::structure::Structure;
 pub mod options {
     pub use compute::{KvCacheDtype, Rounding};
     pub use engine::beam_search::{BeamParams, EarlyStopping};
-    pub use engine::options::PrefixCache;
+    pub use engine::options::{ExpertCounting, PrefixCache};
     pub use engine::sampling_params::{Eos, Pinning, Pooling, StopToken};
     pub use formats::DType;
     pub use os::{Files, Loading};

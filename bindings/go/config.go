@@ -161,6 +161,7 @@ type ModelInfo struct {
 	NumLabels        int          // labels of a classifier; 0 for other models
 	HostExpertLayers int          // layers whose experts stay in host memory beside a GPU
 	HostExpertBytes  uint64       // size of these experts in bytes
+	ScoresTokens     bool         // whether a classifier scores each token of a text: NumLabels scores per prompt token
 
 	Embedding   WeightPart // the embedding table
 	Attention   WeightPart // the projections of attention
@@ -207,6 +208,7 @@ func (e *Engine) ModelInfo() (ModelInfo, error) {
 		NumLabels:        int(info.num_labels),
 		HostExpertLayers: int(info.host_expert_layers),
 		HostExpertBytes:  uint64(info.host_expert_bytes),
+		ScoresTokens:     info.scores_tokens != 0,
 		Embedding:        WeightPart{Coding(info.embedding_coding), uint64(info.embedding_bytes)},
 		Attention:        WeightPart{Coding(info.attention_coding), uint64(info.attention_bytes)},
 		FeedForward:      WeightPart{Coding(info.feed_forward_coding), uint64(info.feed_forward_bytes)},

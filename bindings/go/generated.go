@@ -130,6 +130,10 @@ type Config struct {
 	// experts. A number for which the GPU has too little memory is refused with ErrOutOfMemory, and the message says which
 	// one is sufficient. Not with several ranks. Default 0: as many as the GPU has no memory for. -1: none.
 	HostExpertLayers int
+
+	// Whether nvllm_expert_tokens counts how many tokens each expert of a model with experts is chosen for. Default 0,
+	// because counting is one more kernel per layer on a GPU.
+	ExpertStatistics bool
 }
 
 // assign sets the numbers that are not 0, and leaves every pointer as it is.
@@ -160,6 +164,7 @@ func (c *Config) assign(native *C.nvllm_engine_config) {
 	set(&native.gpu_memory_bytes, c.GPUMemoryBytes)
 	set(&native.state_checkpoint_interval, c.StateCheckpointInterval)
 	set(&native.host_expert_layers, c.HostExpertLayers)
+	native.expert_statistics = flag(c.ExpertStatistics)
 }
 
 // checkRanges refuses numbers that the fields of the C API cannot say.

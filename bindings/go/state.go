@@ -70,6 +70,18 @@ func (e *Engine) SavePrefix(ids []uint32, cacheSalt uint64) ([]byte, error) {
 	})
 }
 
+// ExpertTokens returns how many tokens each expert of a layer was chosen for since an engine with ExpertStatistics was opened; none for a layer
+// without experts. ErrBusy as by [Engine.ResetPrefixCache].
+func (e *Engine) ExpertTokens(layer int) ([]uint64, error) {
+	if err := e.begin(); err != nil {
+		return nil, err
+	}
+	defer e.end()
+	return sized(e, 128, func(to *uint64, room C.size_t, needed *C.size_t, failed *C.nvllm_error) C.nvllm_status {
+		return C.nvllm_expert_tokens(e.native, C.size_t(layer), (*C.uint64_t)(to), room, needed, failed)
+	})
+}
+
 // RestorePrefix puts a saved prefix into the prefix cache, where the next prompt that begins with it reuses it. It returns
 // the number of its tokens. ErrBusy as by [Engine.ResetPrefixCache].
 func (e *Engine) RestorePrefix(saved []byte) (int, error) {

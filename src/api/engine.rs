@@ -199,4 +199,14 @@ impl Engine {
     pub fn trim(&mut self) -> Result<u64> {
         self.engine.trim()
     }
+
+    /// How many tokens each expert of a layer was chosen for since the engine was opened with
+    /// [`expert_counting`](crate::EngineOptions::expert_counting); none for a layer without experts.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Option`] where the engine does not count or there is no such layer, and [`Error::Device`].
+    pub fn expert_tokens(&mut self, layer: usize) -> Result<Vec<u64>> {
+        self.engine.expert_tokens(layer)
+    }
 }

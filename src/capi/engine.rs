@@ -253,6 +253,9 @@ pub struct nvllm_engine_config {
     /// default one less than there are cores. They are the last ones of the layers that have experts. A number for which the GPU has too little memory is refused with NVLLM_ERR_OUT_OF_MEMORY, and the
     /// message says which one is sufficient. Not with several ranks. Default 0: as many as the GPU has no memory for. -1: none.
     pub host_expert_layers: i32,
+    /// 0 or 1: whether nvllm_expert_tokens counts how many tokens each expert of a model with experts is chosen for. Default 0, because counting is one
+    /// more kernel per layer on a GPU.
+    pub expert_statistics: u32,
 }
 
 /// Properties of a loaded model and of the engine that runs it.
@@ -323,6 +326,8 @@ pub struct nvllm_model_info {
     pub host_expert_bytes: u64,
     /// Number of layers whose experts stay in host memory beside a GPU: see host_expert_layers of nvllm_engine_config. 0 on the CPU.
     pub host_expert_layers: u32,
+    /// 0 or 1: whether a classifier scores each token of a text, so that scores of nvllm_output has num_labels numbers per prompt token.
+    pub scores_tokens: u32,
 }
 
 /// [any] Sets the defaults: nvllm_engine_config_init(&config, sizeof config). Writes at most struct_size bytes.

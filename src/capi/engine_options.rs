@@ -7,7 +7,7 @@ use super::engine::{
 use super::memory;
 use super::refusal::Refusal;
 use base::error::Error;
-use engine::options::{EngineOptions, PrefixCache};
+use engine::options::{EngineOptions, ExpertCounting, PrefixCache};
 use formats::DType;
 use os::Files;
 use os::socket::Address;
@@ -49,6 +49,7 @@ impl nvllm_engine_config {
         gpu_memory_bytes: 0,
         state_checkpoint_interval: 0,
         host_expert_layers: 0,
+        expert_statistics: 0,
     };
 
     /// model_path.
@@ -100,6 +101,10 @@ impl nvllm_engine_config {
             kv_cache_dtype: self.kv_cache_dtype()?,
             on_load: on_load(self.quantization)?,
             gpu_memory_bytes: Some(self.gpu_memory_bytes).filter(|&bytes| bytes > 0),
+            expert_counting: match switch("expert_statistics", self.expert_statistics)? {
+                true => ExpertCounting::On,
+                false => ExpertCounting::Off,
+            },
             state_interval: Some(self.state_checkpoint_interval)
                 .filter(|&tokens| tokens > 0)
                 .map(|tokens| tokens as usize),

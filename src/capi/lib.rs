@@ -1,7 +1,7 @@
 //! The C ABI: the only `extern "C"` functions of the library.
 //!
 //! One file per section of `include/nanovllm.h`, in the header's order: [`status`], [`version`], [`limits`], [`logging`],
-//! [`engine`], [`model_files`], [`quantize`], [`requests`], [`chat`], [`stepping`], [`generate`], [`score`], [`state`], [`text`], [`answers`], [`stats`]. Their doc comments are those of the header,
+//! [`engine`], [`model_files`], [`quantize`], [`explain`], [`requests`], [`chat`], [`stepping`], [`generate`], [`score`], [`state`], [`text`], [`answers`], [`stats`]. Their doc comments are those of the header,
 //! so they address C programmers. Every call goes through the rest: `engine_options`, `request_options` and `model_info` (conversions), `guard` (panics, errors, log), `handle` (busy, poisoned,
 //! forked, freed), `memory` (what the caller owns) and `refusal` (from error to status).
 //!
@@ -18,6 +18,7 @@ pub mod answers;
 pub mod chat;
 pub mod engine;
 mod engine_options;
+pub mod explain;
 pub mod generate;
 mod guard;
 mod handle;

@@ -5,7 +5,7 @@ use super::engine::{nvllm_coding, nvllm_device, nvllm_kv_cache_dtype, nvllm_mode
 use super::engine_options::count;
 use compute::KvFormat;
 use formats::{Block, Codes, WeightFormat};
-use runner::{Device, ModelInfo, WeightPart};
+use runner::{Device, ModelInfo, Pool, WeightPart};
 
 impl From<&ModelInfo> for nvllm_model_info {
     fn from(info: &ModelInfo) -> nvllm_model_info {
@@ -50,6 +50,7 @@ impl From<&ModelInfo> for nvllm_model_info {
             num_labels: count(info.pooled.scores.as_ref().map_or(0, |scores| scores.labels.len())),
             host_expert_bytes: info.host_experts.bytes,
             host_expert_layers: count(info.host_experts.layers),
+            scores_tokens: (info.pooled.pool == Some(Pool::Tokens)).into(),
         }
     }
 }

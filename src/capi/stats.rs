@@ -91,6 +91,31 @@ pub unsafe extern "C" fn nvllm_get_stats(
     })
 }
 
+/// [one] Copies how many tokens each expert of a layer, from 0, was chosen for since the engine opened: counts gets one number per expert, and *needed
+/// is 0 for a layer without experts. A token counts for each expert that computes it, so that the sum is the number of computed tokens times the
+/// experts per token. The greatest number divided by the mean shows how uneven the load is.
+///
+/// NVLLM_ERR_INVALID_ARGUMENT if expert_statistics of nvllm_engine_config is 0, or for a layer that the model does not have. The buffer is used as by
+/// nvllm_tokenize. Passes in flight may count already. With several ranks all choose alike, and the numbers are those of the whole model.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn nvllm_expert_tokens(
+    engine: *mut nvllm_engine,
+    layer: usize,
+    counts: *mut u64,
+    capacity: usize,
+    needed: *mut usize,
+    error: Option<&mut MaybeUninit<nvllm_error>>,
+) -> nvllm_status {
+    guard("nvllm_expert_tokens", error, || {
+        // SAFETY: the header asks for NULL or a live engine, and for room for capacity numbers.
+        let (engine, buffer) = unsafe { (visit(engine)?, Buffer::new("counts", counts, capacity, needed)?) };
+        let counted = engine.work(|work| Ok(work.engine()?.expert_tokens(layer)?))?;
+        buffer.fill(&counted)?;
+        Ok(NVLLM_OK)
+    })
+}
+
 /// [any] Writes the statistics and more in the text format of Prometheus, version 0.0.4: how requests ended, and histograms
 /// of the time to the first token, between tokens, in the queue and per pass, and of the number of sequences per pass.
 ///

@@ -132,9 +132,10 @@ pub struct nvllm_output {
     pub reasoning_tokens: u32,
     /// The scores of a classifier with NVLLM_POOLING_AUTO, in the output that ends the request; else NULL. One for each label of the model: see nvllm_label.
     /// Where the model has one label, or says so, each is between 0 and 1 by itself; else they add up to 1, unless the model wants its logits as they are.
+    /// With scores_tokens of nvllm_model_info, one for each label of each prompt token, token after token, and each token is scored by itself.
     /// [num_scores]
     pub scores: *const f32,
-    /// Length of `scores`: num_labels of the model, or 0.
+    /// Length of `scores`: num_labels of the model, times prompt_tokens with scores_tokens, or 0.
     pub num_scores: usize,
 }
 

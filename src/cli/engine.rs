@@ -5,7 +5,7 @@
 
 use crate::ffi;
 use nanovllm_cli::engine_options::{EngineOptions, KvCacheDtype, Quantization};
-use nanovllm_cli::{Pooling, RequestOptions};
+use nanovllm_cli::{Explain, Pooling, RequestOptions};
 use std::ffi::{CStr, CString, NulError, c_char, c_void};
 use std::mem::MaybeUninit;
 use std::path::Path;
@@ -136,6 +136,44 @@ pub fn quantize(model: &Path, to: &Path, bits: Quantization, mut show: Progress)
         ffi::nvllm_quantize_folder(model.as_ptr(), to.as_ptr(), bits as i32, Some(progress), user_data, error)
     })?;
     Ok(())
+}
+
+/// Describes the kernels of a layer.
+pub fn explain(wanted: &Explain, options: &EngineOptions) -> Result<String, Error> {
+    let model = c_path(&wanted.model)?;
+    let gpu = wanted.gpu.as_deref().map(CString::new).transpose()?;
+    let mut config = init(ffi::nvllm_engine_config_init);
+    config.model_path = model.as_ptr();
+    config.dtype = options.dtype.map_or(config.dtype, |dtype| dtype as i32);
+    config.max_model_len = options.max_model_len.unwrap_or(0);
+    config.batch_invariant = options.batch_invariant.into();
+    config.kv_cache_dtype = options.kv_cache_dtype.unwrap_or(KvCacheDtype::Auto) as i32;
+    config.quantization = options.quantization.unwrap_or(Quantization::None) as i32;
+    config.tensor_parallel_size = options.tensor_parallel_size.unwrap_or(0);
+    let mut question = init(ffi::nvllm_explain_options_init);
+    question.gpu = gpu.as_ref().map_or(ptr::null(), |gpu| gpu.as_ptr());
+    question.rows = wanted.rows;
+    question.tokens = wanted.tokens;
+    question.context_len = wanted.context.unwrap_or(0);
+    question.layer = wanted.layer;
+    let mut text: Vec<u8> = Vec::new();
+    let mut needed = 1 << 14;
+    loop {
+        text.resize(needed, 0);
+        // SAFETY: the structs and what they point to live until the call has returned, and the text has room for as many bytes as are said.
+        let called = call(|error| unsafe {
+            let (to, capacity) = (text.as_mut_ptr().cast(), text.len());
+            ffi::nvllm_explain(&raw const config, &raw const question, to, capacity, &raw mut needed, error)
+        });
+        match called {
+            Ok(_) => {
+                text.truncate(needed.saturating_sub(1));
+                return Ok(String::from_utf8_lossy(&text).into_owned());
+            }
+            Err(error) if error.status == ffi::BUFFER_TOO_SMALL && needed > text.len() => {}
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 /// Which of the processes of a job this is.

@@ -72,6 +72,7 @@ pub struct nvllm_engine_config {
     pub gpu_memory_bytes: u64,
     pub state_checkpoint_interval: u64,
     pub host_expert_layers: i32,
+    pub expert_statistics: u32,
 }
 
 #[repr(C)]
@@ -109,6 +110,18 @@ pub struct nvllm_model_info {
     pub num_labels: u32,
     pub host_expert_bytes: u64,
     pub host_expert_layers: u32,
+    pub scores_tokens: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct nvllm_explain_options {
+    pub struct_size: usize,
+    pub gpu: *const c_char,
+    pub rows: u32,
+    pub tokens: u32,
+    pub context_len: u32,
+    pub layer: u32,
 }
 
 #[repr(C)]
@@ -277,6 +290,16 @@ unsafe extern "C" {
         error: *mut nvllm_error,
     ) -> nvllm_status;
 
+    pub fn nvllm_explain_options_init(options: *mut nvllm_explain_options, struct_size: usize);
+    pub fn nvllm_explain(
+        config: *const nvllm_engine_config,
+        options: *const nvllm_explain_options,
+        text: *mut c_char,
+        capacity: usize,
+        needed: *mut usize,
+        error: *mut nvllm_error,
+    ) -> nvllm_status;
+
     pub fn nvllm_request_options_init(options: *mut nvllm_request_options, struct_size: usize);
     pub fn nvllm_default_options(
         engine: *const nvllm_engine,
@@ -419,7 +442,8 @@ mod tests {
             quantization,
             gpu_memory_bytes,
             state_checkpoint_interval,
-            host_expert_layers
+            host_expert_layers,
+            expert_statistics
         });
         same_layout!(capi::engine::nvllm_model_info {
             struct_size,
@@ -453,8 +477,10 @@ mod tests {
             embedding_size,
             num_labels,
             host_expert_bytes,
-            host_expert_layers
+            host_expert_layers,
+            scores_tokens
         });
+        same_layout!(capi::explain::nvllm_explain_options { struct_size, gpu, rows, tokens, context_len, layer });
         same_layout!(capi::requests::nvllm_request_options {
             struct_size,
             tag,

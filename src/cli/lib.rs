@@ -39,6 +39,7 @@ pub enum Command {
     Embed(Embed),
     Bench(Bench),
     Info(Info),
+    Explain(Explain),
     Quantize(Quantize),
     Worker(Worker),
     Place(Place),
@@ -191,6 +192,31 @@ pub struct Quantize {
     pub int4: bool,
 }
 
+/// Describes which kernels compute a layer and the head, and what bounds their time
+///
+/// Prints tables in Markdown. No weights are loaded, and the GPU need not be in this machine. Of the engine options, those of types,
+/// --max-model-len and --batch-invariant count.
+#[derive(Args, Debug)]
+pub struct Explain {
+    /// Model folder or GGUF file
+    pub model: PathBuf,
+    /// h100, h200, a100 or rtx4090; default: the processor of this machine
+    #[arg(long, value_name = "NAME", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    pub gpu: Option<String>,
+    /// Sequences of the forward pass
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub rows: u32,
+    /// New tokens of each sequence
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub tokens: u32,
+    /// Tokens that each sequence has after the pass; default: 1024 where the model has as many
+    #[arg(long, value_name = "N", value_parser = numbers::count)]
+    pub context: Option<u32>,
+    /// Which layer, from 0
+    #[arg(long, value_name = "I", default_value_t = 0)]
+    pub layer: u32,
+}
+
 /// Computes what process 0 schedules, until that ends
 ///
 /// Any other command does the same in a process with --process-index above 0.
@@ -217,6 +243,7 @@ impl Command {
             Command::Embed(_) => "embed",
             Command::Bench(_) => "bench",
             Command::Info(_) => "info",
+            Command::Explain(_) => "explain",
             Command::Quantize(_) => "quantize",
             Command::Worker(_) => "worker",
             Command::Place(_) => "place",
@@ -233,7 +260,7 @@ impl Command {
             | Command::Bench(Bench { model, .. })
             | Command::Info(Info { model, .. })
             | Command::Worker(Worker { model }) => Some(model),
-            Command::Quantize(_) | Command::Place(_) | Command::Version(_) => None,
+            Command::Explain(_) | Command::Quantize(_) | Command::Place(_) | Command::Version(_) => None,
         }
     }
 }

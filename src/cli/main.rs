@@ -8,6 +8,7 @@ mod chat;
 mod conversation;
 mod embed;
 mod engine;
+mod explain;
 mod failure;
 mod ffi;
 mod generate;
@@ -69,6 +70,7 @@ fn run(line: CommandLine) -> Result<(), Failure> {
         Command::Embed(wanted) => embed::run(wanted, &model(&wanted.model)),
         Command::Bench(wanted) => bench::run(wanted, &model(&wanted.model)),
         Command::Info(wanted) => info::run(wanted, &wanted.model, &options),
+        Command::Explain(wanted) => explain::run(wanted, &options),
         Command::Quantize(wanted) => quantize::run(wanted),
         Command::Worker(_) => Err(Failure::Usage(
             "a worker serves process 0: `nanovllm worker MODEL` needs --num-processes, --rendezvous, and a --process-index above 0"

@@ -166,6 +166,8 @@ pub trait Ops: Device {
         rows: ExpertRows,
         routes: &Self::Routes,
     );
+    /// See [`ops::count_experts`](crate::ops::count_experts).
+    fn count_experts(&mut self, counts: &Self::ExpertCounts, routes: &Self::Routes, device_batch: &Self::DeviceBatch);
     /// See [`ops::combine`](crate::ops::combine).
     fn combine(
         &mut self,

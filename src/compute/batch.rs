@@ -332,6 +332,8 @@ pub struct BatchLimits {
     pub window_tables: usize,
     /// Whether each row brings all of its tokens, as those of an encoder do.
     pub whole_rows: bool,
+    /// Whether such a row may ask for the state of each of its tokens, instead of one for all.
+    pub token_states: bool,
 }
 
 impl BatchLimits {
@@ -344,6 +346,7 @@ impl BatchLimits {
         extra_samples: 0,
         window_tables: 0,
         whole_rows: false,
+        token_states: false,
     };
 
     /// Tokens that are asked for.
@@ -356,10 +359,19 @@ impl BatchLimits {
         self.model_len.div_ceil(self.block_size)
     }
 
-    /// Most final hidden states that one pass returns: one for each row that brings all of its tokens, else enough that a mean over a long prompt reads the weights rarely, and
+    /// Most ranges of tokens whose states are pooled on the device.
+    pub fn pooled_ranges(&self) -> usize {
+        if self.whole_rows { self.pooled_rows() } else { 0 }
+    }
+
+    /// Most final hidden states that one pass returns: one for each row that brings all of its tokens or for each of these tokens, else enough that a mean over a long prompt reads the weights rarely, and
     /// few enough that the memory for them does not matter.
     pub fn pooled_rows(&self) -> usize {
-        if self.whole_rows { self.rows } else { self.tokens.min(MAX_POOLED_ROWS) }
+        match (self.whole_rows, self.token_states) {
+            (true, false) => self.rows,
+            (true, true) => self.tokens,
+            (false, _) => self.tokens.min(MAX_POOLED_ROWS),
+        }
     }
 }
 
@@ -400,7 +412,7 @@ impl Batch {
             adjustments: Vec::new(),
             masks: Vec::new(),
             pooled_tokens: of(limits.pooled_rows())?,
-            pooled_ranges: of(if limits.whole_rows { limits.rows } else { 0 })?,
+            pooled_ranges: of(limits.pooled_ranges())?,
             copies: of(limits.rows * (1 + limits.window_tables))?,
             state_sources: of(limits.rows)?,
             state_slots: of(limits.rows)?,

@@ -23,6 +23,8 @@ pub trait Device: Send + Sized {
     type HostExperts: Send;
     /// Which experts compute each token, and how much each counts. `[tokens, chosen]`
     type Routes: Send;
+    /// How often each expert of a layer was chosen. `[experts]`
+    type ExpertCounts: Send;
     /// Norm weights, a bias or a table, in f32. `[len]`
     type Vector: Send;
     /// Keys and values of all layers. Per layer `[block][kv_head]`, each as [`KvFormat`](crate::KvFormat) says
@@ -84,6 +86,14 @@ pub trait Device: Send + Sized {
     fn experts_on_host(&self, weights: HostExpertWeights) -> Result<Self::HostExperts>;
     /// Room for the choices of `router` for up to `tokens` tokens.
     fn routes(&self, router: &Router, tokens: usize) -> Result<Self::Routes>;
+    /// Zeros for a layer of so many experts.
+    fn expert_counts(&self, experts: usize) -> Result<Self::ExpertCounts>;
+    /// What was counted so far, passes in flight included. `[experts]`
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Device`](base::error::Error::Device), where numbers come from a device.
+    fn read_expert_counts(&self, counts: &Self::ExpertCounts) -> Result<Vec<u64>>;
     /// Small weights stacked end to end, converted to f32.
     fn vector(&self, parts: &[HostVector]) -> Result<Self::Vector>;
     /// A table computed on the host.
@@ -106,6 +116,8 @@ pub trait Device: Send + Sized {
     fn host_experts_shape(experts: &Self::HostExperts) -> ExpertsShape;
     /// What routes have room for, and their tokens.
     fn routes_shape(routes: &Self::Routes) -> RoutesShape;
+    /// Experts that are counted.
+    fn counted_experts(counts: &Self::ExpertCounts) -> usize;
     /// Numbers in a vector.
     fn vector_len(vector: &Self::Vector) -> usize;
     /// The shape of a KV cache.

@@ -21,6 +21,7 @@ pub mod cpu;
 pub mod cuda;
 mod device;
 mod experts;
+pub mod explain;
 mod head_part;
 mod host_matrix;
 mod host_vector;

@@ -234,6 +234,24 @@ impl Engine {
         Ok(bytes)
     }
 
+    /// How many tokens each expert of a layer was chosen for since the engine was opened; none for a layer without experts. Passes in flight may count.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Option`] where [`expert_counting`](options::EngineOptions::expert_counting) is off or there is no such layer, and [`Error::Device`].
+    pub fn expert_tokens(&mut self, layer: usize) -> Result<Vec<u64>> {
+        let layers = self.handle.model_info().num_layers;
+        if layer >= layers {
+            let value = format!("{layer}, and the model has {layers} layers");
+            return Err(Error::Option { field: "layer", value, wanted: "below the number of layers" });
+        }
+        self.runner.expert_counts(layer)?.ok_or(Error::Option {
+            field: "expert_statistics",
+            value: "0".to_owned(),
+            wanted: "1 in an engine that counts the tokens of its experts",
+        })
+    }
+
     /// Removes the oldest output from the queue. It stays valid until the next call of this method.
     pub fn next_output(&mut self) -> Option<&Output> {
         let Engine { handle, outputs, .. } = self;

@@ -4,14 +4,16 @@ use crate::latent::{Latent, LatentScratch};
 use crate::linear::{Inputs, Linear, Projection};
 use crate::names::QkvNames;
 use crate::norm::Norm;
+use crate::products::Work;
 use crate::shard::{Back, HeadShares, Sharding, columns_of};
 use crate::spec::{self, Bias, DecoderSpec, KvSource, OutputGate, QkNorm, SelfAttention, Sinks, Temperature, Values};
 use crate::weights::Weights;
 use base::error::Result;
+use compute::explain::AttentionHeads;
 use compute::ops;
 use compute::{
-    AttentionSpec, Backend, HeadRows, KvPlace, NormExtent, NormWeights, Pairing, Part, QkNormRope, QkNormWeights,
-    RopeTable, Scoring, Tensor, WholeRows,
+    AttentionSpec, Backend, HeadRows, KvPlace, NormExtent, NormOrder, NormWeights, Pairing, Part, QkNormRope,
+    QkNormWeights, RopeTable, Scoring, Tensor, WholeRows,
 };
 use std::ops::Range;
 
@@ -345,6 +347,28 @@ impl<B: Backend> Attention<B> {
             Input::Direct(qkv) if self.gate.is_none() => Some(qkv),
             Input::Direct(_) | Input::Latent(_) => None,
         }
+    }
+
+    /// What it computes, in order. `decoder`: of which it is a layer.
+    pub fn work(&self, decoder: &DecoderSpec) -> Vec<Work<'_, B>> {
+        let Shape { kv_heads, head_dim, .. } = self.shape;
+        let turns_whole = |&index: &usize| {
+            let rope = &decoder.ropes[index];
+            rope.rotary(head_dim) == head_dim && rope.pairing == Pairing::Halves
+        };
+        let is_known = |norms: &Norms<B>| norms.extent == NormExtent::Head(NormOrder::BeforeRope);
+        let is_common = self.rope.as_ref().is_some_and(turns_whole)
+            && self.norms.as_ref().is_none_or(is_known)
+            && self.temperature.is_none()
+            && self.value_norm.is_none();
+        let mut work = match &self.input {
+            Input::Direct(qkv) => vec![Work::product("qkv", qkv)],
+            Input::Latent(latent) => latent.work(),
+        };
+        work.push(Work::Attention(AttentionHeads { spec: self.spec, kv_heads, head_dim, is_common }));
+        work.extend(self.gate.iter().map(|gate| Work::product("attention gate", gate)));
+        work.push(Work::back("o", &self.output));
+        work
     }
 
     /// The projection of what [`forward`](Self::forward) returns back into the stream.

@@ -6,6 +6,7 @@
 //! Where several ranks compute a model together, each has a decoder of its own.
 
 use crate::attention::PositionTables;
+use crate::feed_forward::Experts;
 use crate::layer::{Context, Layer, LayerScratch, Places};
 pub use crate::layer::{SequenceMemory, state_numbers, state_runs};
 use crate::layer_inputs::LayerInputs;
@@ -112,7 +113,7 @@ impl<B: Backend> Decoder<B> {
             }
         };
         let layers = layers?;
-        let pooled_layers = PooledLayers::load(backend, spec, weights, limits.rows)?;
+        let pooled_layers = PooledLayers::load(backend, spec, weights, limits.rows.max(limits.pooled_ranges()))?;
         weights.finish()?;
         // A pass that is launched whole is cut nowhere.
         let head_slice = match B::DEPTH {
@@ -148,6 +149,29 @@ impl<B: Backend> Decoder<B> {
     ) -> Result<impl Sized + use<B>> {
         let tables = PositionTables::new(backend, spec, positions, limits.model_len)?;
         Ok((tables, Activations::new(backend, spec, sharding, limits)?))
+    }
+
+    /// Counts from now on how often each expert of each layer is chosen.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`](base::error::Error::OutOfMemory).
+    pub fn count_experts(&mut self, backend: &B) -> Result<()> {
+        self.layers.iter_mut().filter_map(Layer::experts_mut).try_for_each(|experts| experts.count(backend))
+    }
+
+    /// How often each expert of a layer was chosen: none for a layer without experts, or where nothing is counted.
+    ///
+    /// # Errors
+    ///
+    /// As [`read_expert_counts`](compute::Device::read_expert_counts).
+    ///
+    /// # Panics
+    ///
+    /// If there is no such layer.
+    pub fn expert_counts(&self, backend: &B, layer: usize) -> Result<Vec<u64>> {
+        let counts = self.layers[layer].experts().and_then(Experts::counts);
+        counts.map_or(Ok(Vec::new()), |counts| backend.read_expert_counts(counts))
     }
 
     /// Which part of the model it computes.

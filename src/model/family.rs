@@ -61,6 +61,8 @@ const IGNORED: &[&str] = &[
 
 /// How the names of classifiers end.
 pub const CLASSIFIER: &str = "ForSequenceClassification";
+/// The end of the class name of an encoder that classifies each token.
+pub const TOKEN_CLASSIFIER: &str = "ForTokenClassification";
 
 /// What a class name stands for.
 #[derive(Clone, Copy)]

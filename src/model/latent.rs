@@ -5,6 +5,7 @@
 
 use crate::linear::{Inputs, Linear, Projection};
 use crate::norm::Norm;
+use crate::products::Work;
 use crate::shard::columns_of;
 use crate::spec::{self, Bias, SelfAttention};
 use crate::weights::{LatentShape, Weights};
@@ -140,6 +141,17 @@ impl<B: Backend> Latent<B> {
             keys: up.keys,
             values: up.values,
         })
+    }
+
+    /// Its products, in order.
+    pub fn work(&self) -> Vec<Work<'_, B>> {
+        let mut work = match &self.queries {
+            Queries::Input(projection) => vec![Work::product("q", projection)],
+            Queries::Latent { down, up, .. } => vec![Work::product("q_down", down), Work::product("q_up", up)],
+        };
+        let of_keys = [("kv_down", &self.down), ("k_rope", &self.rope), ("kv_up", &self.up)];
+        work.extend(of_keys.map(|(name, layer)| Work::product(name, layer)));
+        work
     }
 
     /// Writes queries, keys and values, which are not rotated yet. `qkv` is `[tokens, 3 * heads * head_dim]`, `x` is `[tokens, hidden]`.

@@ -1,9 +1,10 @@
 //! A layer: sublayers that add to the residual stream, one after another. The branches of a sublayer read the same rows.
 
 use crate::attention::{self, Attention, AttentionScratch, PositionTables};
-use crate::feed_forward::{FeedForward, FeedForwardScratch};
+use crate::feed_forward::{Experts, FeedForward, FeedForwardScratch};
 use crate::linear::Linear;
 use crate::norm::{Norm, SublayerNorms};
+use crate::products::Work;
 use crate::recurrent::{self, Recurrent, RecurrentScratch, StateRun};
 use crate::shard::Sharding;
 use crate::spec::{self, DecoderSpec, LayerSpec, Mixer, StreamScale};
@@ -11,7 +12,7 @@ use crate::stream::{Stream, SublayerOutput};
 use crate::weights::Weights;
 use base::error::Result;
 use compute::batch::BatchLimits;
-use compute::{Backend, KvPlace, NormWeights, Tensor};
+use compute::{Backend, KvPlace, NormKind, NormWeights, Tensor};
 use std::vec;
 
 /// One layer.
@@ -162,6 +163,50 @@ impl<B: Backend> Layer<B> {
         self.sublayers[0].norms.before()
     }
 
+    /// Its experts. `None`: it has none.
+    pub fn experts(&self) -> Option<&Experts<B>> {
+        let mut parts = self.sublayers.iter().flat_map(|sublayer| &sublayer.branches).map(|branch| &branch.part);
+        parts.find_map(|part| match part {
+            Part::FeedForward(FeedForward::Experts(experts)) => Some(experts),
+            _ => None,
+        })
+    }
+
+    /// The same, to be changed.
+    pub fn experts_mut(&mut self) -> Option<&mut Experts<B>> {
+        let branches = self.sublayers.iter_mut().flat_map(|sublayer| &mut sublayer.branches);
+        branches.map(|branch| &mut branch.part).find_map(|part| match part {
+            Part::FeedForward(FeedForward::Experts(experts)) => Some(experts),
+            _ => None,
+        })
+    }
+
+    /// What it computes, in order. `decoder`: of which it is a layer; `next`: the layer behind it.
+    pub fn work<'a>(&'a self, decoder: &DecoderSpec, next: Option<&'a Layer<B>>) -> Vec<Work<'a, B>> {
+        let mut all = Vec::new();
+        for (index, sublayer) in self.sublayers.iter().enumerate() {
+            let (follower, stream_scale) = match self.sublayers.get(index + 1) {
+                Some(sublayer) => (Some(sublayer), 1.0),
+                None => (next.map(|next| &next.sublayers[0]), self.stream_scale),
+            };
+            let is_plain = sublayer.zero.is_none()
+                && sublayer.norms.of_sum().is_none()
+                && sublayer.norms.add(1.0, stream_scale).post.is_none()
+                && stream_scale == 1.0;
+            let next = follower.and_then(Sublayer::bound).filter(|_| is_plain);
+            for (at, branch) in sublayer.branches.iter().enumerate() {
+                let mut work = branch.part.work(decoder);
+                if let Some(Work::Back { next: of_last, .. }) = work.last_mut()
+                    && at + 1 == sublayer.branches.len()
+                {
+                    *of_last = next.map(Linear::weight);
+                }
+                all.extend(work);
+            }
+        }
+        all
+    }
+
     /// Adds what its sublayers compute to the stream. `next` is the norm of what is read behind it.
     pub fn forward(
         &self,
@@ -182,6 +227,15 @@ impl<B: Backend> Layer<B> {
 }
 
 impl<B: Backend> Sublayer<B> {
+    /// The layer that alone reads the norm before it, if that is an RMS norm.
+    fn bound(&self) -> Option<&Linear<B>> {
+        let is_rms = self.norms.before().is_some_and(|norm| norm.kind == NormKind::Rms);
+        match self.branches.as_slice() {
+            [only] if is_rms && self.zero.is_none() => only.part.input(),
+            _ => None,
+        }
+    }
+
     fn forward(
         &self,
         backend: &mut B,
@@ -266,6 +320,14 @@ impl<B: Backend> Part<B> {
                 Part::FeedForward(FeedForward::load(backend, part, sharding, weights, index, hidden)?)
             }
         })
+    }
+
+    fn work(&self, decoder: &DecoderSpec) -> Vec<Work<'_, B>> {
+        match self {
+            Part::Attention(attention) => attention.work(decoder),
+            Part::Recurrent(recurrent) => recurrent.work(),
+            Part::FeedForward(part) => part.work(),
+        }
     }
 
     /// The layer that reads the input, where one alone does.

@@ -3,7 +3,7 @@
 //! A folder of sentence-transformers says the first in modules.json and the folders that it names; a classifier's config says the last.
 //! Invariant: what a module does that is not computed is refused by name.
 
-use crate::family::CLASSIFIER;
+use crate::family::{CLASSIFIER, TOKEN_CLASSIFIER};
 use crate::fields::Fields;
 use crate::spec::{Bias, Curve, DecoderSpec, HeadWeights, Norm, NormKind, NormWeight, PooledLayer, PooledTensors};
 use crate::standard::curve;
@@ -26,6 +26,8 @@ pub enum Pool {
     WeightedMean,
     /// The greatest of all, number by number.
     Max,
+    /// None: each token keeps its own.
+    Tokens,
 }
 
 /// What becomes of the states of a text, apart from the layers in [`DecoderSpec::pooled_layers`].
@@ -90,6 +92,12 @@ impl Pooled {
             };
             spec.head.weights = HeadWeights::Missing;
             pooled.scores = Some(scores);
+        }
+        if class.ends_with(TOKEN_CLASSIFIER) {
+            let scores = Scores::read(fields)?;
+            spec.pooled_layers = classifier_of_tokens(fields, spec.hidden, scores.labels.len())?;
+            spec.head.weights = HeadWeights::Missing;
+            (pooled.pool, pooled.scores) = (Some(Pool::Tokens), Some(scores));
         }
         let Some(file) = source.module_file("", "modules.json")? else { return Ok(pooled) };
         let modules: Value = parsed(&file)?;
@@ -296,6 +304,37 @@ fn of_decoder(hidden: usize, labels: usize) -> PooledLayer {
     PooledLayer { tensors, inputs: hidden, outputs: labels, bias: Bias::None, curve: None, norm: None }
 }
 
+/// The layers of a classifier of tokens.
+fn classifier_of_tokens(fields: Fields, hidden: usize, labels: usize) -> Result<Vec<PooledLayer>> {
+    let last = PooledLayer {
+        tensors: PooledTensors::Named("classifier"),
+        inputs: hidden,
+        outputs: labels,
+        bias: Bias::Added,
+        curve: None,
+        norm: None,
+    };
+    Ok(match fields.text("model_type")? {
+        Some("modernbert") => vec![modernbert_head(fields, hidden)?, last],
+        _ => vec![last],
+    })
+}
+
+/// The layer before the last one of a ModernBERT classifier.
+fn modernbert_head(fields: Fields, hidden: usize) -> Result<PooledLayer> {
+    let kind = if fields.flag("norm_bias")? == Some(true) { NormKind::LayerBiased } else { NormKind::Layer };
+    let eps = fields.positive_or_none("norm_eps")?.unwrap_or(1e-5) as f32;
+    let norm = Norm { kind, eps, weight: NormWeight::Plain };
+    Ok(PooledLayer {
+        tensors: PooledTensors::Named("head.dense"),
+        inputs: hidden,
+        outputs: hidden,
+        bias: fields.bias("classifier_bias")?,
+        curve: Some(curve(fields, "classifier_activation")?.unwrap_or(Curve::Gelu)),
+        norm: Some((norm, "head.norm")),
+    })
+}
+
 /// How a classifier of a family pools, and its layers.
 fn classifier(fields: Fields, hidden: usize, labels: usize) -> Result<(Option<Pool>, Vec<PooledLayer>)> {
     let layer = |name, outputs, curve| PooledLayer {
@@ -316,15 +355,7 @@ fn classifier(fields: Fields, hidden: usize, labels: usize) -> Result<(Option<Po
             vec![layer("classifier.dense", hidden, Some(Curve::Tanh)), layer("classifier.out_proj", labels, None)],
         )),
         Some("modernbert") => {
-            let kind = if fields.flag("norm_bias")? == Some(true) { NormKind::LayerBiased } else { NormKind::Layer };
-            let eps = fields.positive_or_none("norm_eps")?.unwrap_or(1e-5) as f32;
-            let norm = Norm { kind, eps, weight: NormWeight::Plain };
-            let activation = curve(fields, "classifier_activation")?.unwrap_or(Curve::Gelu);
-            let dense = PooledLayer {
-                bias: fields.bias("classifier_bias")?,
-                norm: Some((norm, "head.norm")),
-                ..layer("head.dense", hidden, Some(activation))
-            };
+            let dense = modernbert_head(fields, hidden)?;
             let pool = match fields.text("classifier_pooling")? {
                 None | Some("cls") => Pool::First,
                 Some("mean") => Pool::Mean,

@@ -14,6 +14,7 @@ use compute::batch::BatchLimits;
 use compute::{Backend, Defaults, KvCacheDtype, KvFormat};
 use formats::source::Source;
 use model::description::Description;
+use model::pooled::Pool;
 use model::spec::HeadWeights;
 use model::weights::{Reading, Weights};
 
@@ -54,7 +55,8 @@ impl Checkpoint {
         let is_whole = groups.split.is_none();
         let fits = is_whole || config.kv_cache_dtype == KvCacheDtype::Auto && config.tensor_parallel_size == 1;
         let window_tables = if fits { groups.window_tables() } else { 0 };
-        let limits = BatchLimits { window_tables, whole_rows: is_encoder, ..limits };
+        let token_states = model.pooled.pool == Some(Pool::Tokens);
+        let limits = BatchLimits { window_tables, whole_rows: is_encoder, token_states, ..limits };
         // What is free is asked before weights are copied, so that a share of it is the same however they come.
         let free = memory::free_host_bytes();
         let reading = Reading {

@@ -1,6 +1,7 @@
 //! An NVIDIA GPU as a device.
 
 use super::checkpoint::Checkpoint;
+use super::explain::Machine;
 use super::follower::Follower;
 use super::options::EngineOptions;
 use super::parallel::ParallelRunner;
@@ -12,11 +13,15 @@ use super::{Device, Launching, Loaded, ModelInfo, Switches, cpu};
 use base::error::{Error, Result};
 use compute::cpu::{Activations, Isa};
 pub use compute::cuda::are_built;
+use compute::cuda::explain::Target;
+use compute::cuda::gpus::GpuModel;
 use compute::cuda::{
     ContextGuard, Cuda, FreeBefore, HostThreads, Member, Peers, Transport, UniqueId, check_ordinal, check_rotary,
     device_count, nccl_version,
 };
+use compute::explain::{Explained, Pass, Work};
 use compute::{KvGroups, KvLayout, Rounding};
+use formats::DType;
 use formats::source::Source;
 use model::shard::{Sharding, Sums};
 use model::spec::DecoderSpec;
@@ -284,6 +289,41 @@ fn open_rank(
     runner.backend.settle();
     runner.backend.set_host_idle(false);
     Ok((runner, info))
+}
+
+/// The GPU `name` without its driver, and a model as it would be opened on it.
+pub(super) fn machine(name: &str, source: &Source, options: &EngineOptions) -> Result<(Checkpoint, Machine)> {
+    let gpu = gpu(name)?;
+    let checkpoint = Checkpoint::open::<Cuda>(source, options)?;
+    let dtype = checkpoint.weights.dtype();
+    let (bandwidth, flops) = (gpu.bandwidth, gpu.flops);
+    let title = format!(
+        "{} ({} multiprocessors, {} GB/s, {} TFLOP/s), {dtype:?}, with cuBLASLt",
+        gpu.title,
+        gpu.processors(),
+        bandwidth / 1_000_000_000,
+        flops / 1_000_000_000_000
+    );
+    Ok((checkpoint, Machine { title, speed: Some([bandwidth, flops]), dtype }))
+}
+
+/// How work is computed on the GPU `name`.
+pub(super) fn explain(
+    name: &str,
+    work: &[Work],
+    pass: &Pass,
+    dtype: DType,
+    rounding: Rounding,
+) -> Result<Vec<Explained>> {
+    compute::cuda::explain::explain(work, pass, Target { model: gpu(name)?, dtype, rounding })
+}
+
+fn gpu(name: &str) -> Result<&'static GpuModel> {
+    GpuModel::find(name).ok_or_else(|| Error::Option {
+        field: "gpu",
+        value: format!("{name:.40}"),
+        wanted: "h100, h200, a100 or rtx4090",
+    })
 }
 
 impl PassRunner<Cuda> {

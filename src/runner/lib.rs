@@ -12,6 +12,7 @@ pub mod cuda;
 #[cfg(not(feature = "cuda"))]
 #[path = "no_cuda.rs"]
 mod cuda;
+pub mod explain;
 pub mod follower;
 mod frame;
 mod graphs;
@@ -130,6 +131,20 @@ pub trait Runner: Send {
     /// The other processes that compute the same model, if there are any.
     fn peers(&self) -> Option<&Arc<Peers>> {
         None
+    }
+
+    /// How often each expert of a layer was chosen since the runner was opened; none for a layer without experts. `None`: the runner does not count.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Device`].
+    ///
+    /// # Panics
+    ///
+    /// If there is no such layer.
+    fn expert_counts(&self, layer: usize) -> Result<Option<Vec<u64>>> {
+        let _ = layer;
+        Ok(None)
     }
 
     /// Bytes of the KV cache that have memory, in all ranks.

@@ -71,6 +71,8 @@ pub struct EngineOptions {
     /// Tokens after which a recurrent state is kept for later requests to continue from, besides the one at the end of a prompt; `None` is
     /// [`STATE_INTERVAL`].
     pub state_interval: Option<usize>,
+    /// Whether the tokens of each expert are counted.
+    pub expert_counting: ExpertCounting,
 }
 
 /// Tokens between checkpoints of recurrent state, where nobody says otherwise.
@@ -109,6 +111,7 @@ impl EngineOptions {
             gpu_memory_bytes: None,
             host_expert_layers: None,
             state_interval: None,
+            expert_counting: ExpertCounting::Off,
         }
     }
 }
@@ -240,6 +243,15 @@ impl EngineOptions {
 
 fn refusal(field: &'static str, value: impl ToString, wanted: &'static str) -> Error {
     Error::Option { field, value: value.to_string(), wanted }
+}
+
+/// Whether the tokens of each expert of a model are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExpertCounting {
+    /// They are not.
+    Off,
+    /// They are, by one more kernel per layer on a GPU.
+    On,
 }
 
 /// Whether blocks are shared between requests with the same prefix.

@@ -359,6 +359,10 @@ impl<B: Backend + 'static> Runner for ParallelRunner<B> {
         Ok(())
     }
 
+    fn expert_counts(&self, layer: usize) -> Result<Option<Vec<u64>>> {
+        self.first.expert_counts(layer)
+    }
+
     fn read_state(&mut self, slot: StateSlot, to: &mut [u8]) -> Result<()> {
         self.finish()?;
         let read = |other: &Other| -> Receiver<Vec<u8>> {

@@ -8,7 +8,7 @@
 
 use super::checkpoint::Checkpoint;
 use super::graphs::{self, Capture, Graphs};
-use super::options::{EngineOptions, PrefixCache};
+use super::options::{EngineOptions, ExpertCounting, PrefixCache};
 use super::rank_barrier::Rank;
 use super::{Device, KvBudget, Launching, ModelInfo, Runner, StateInfo, Switches, blocks_of, host_experts, memory};
 use base::error::Result;
@@ -34,6 +34,7 @@ pub struct PassRunner<B: Backend> {
     scaled: Option<Batch>,
     /// Which numbers of a recurrent state each rank has. `[ranks]`; empty without a state, and for a rank alone.
     state_runs: Vec<Vec<StateRun>>,
+    counts_experts: bool,
     submitted: usize,
     collected: usize,
     pass_time: Duration,
@@ -199,6 +200,11 @@ impl<B: Backend> PassRunner<B> {
         let mut memory = SequenceMemory { cache: backend.kv_cache(&kv_layout, blocks)?, states };
         rank.all_gather(0)?;
         let warmed_up = Instant::now();
+        // Behind the largest pass, whose tokens are nobody's, and before graphs, which record the counting. All ranks choose alike.
+        let counts_experts = config.expert_counting == ExpertCounting::On && rank.is_first();
+        if counts_experts {
+            decoder.count_experts(&backend)?;
+        }
         // Ranks wait for each other to capture, which a pass does not.
         let at_opening = rank.ranks > 1 || sizes.last().is_some_and(|&largest| backend.records_at_opening(largest));
         let when = if at_opening { Capture::Now } else { Capture::OnDemand };
@@ -247,6 +253,7 @@ impl<B: Backend> PassRunner<B> {
             passes,
             scaled,
             state_runs,
+            counts_experts,
             submitted: 0,
             collected: 0,
             pass_time: Duration::ZERO,
@@ -414,6 +421,11 @@ impl<B: Backend> Runner for PassRunner<B> {
     fn write_state(&mut self, slot: StateSlot, from: &[u8]) -> Result<()> {
         let _context = self.backend.enter()?;
         self.backend.write_state(&mut self.memory.states, slot, from)
+    }
+
+    fn expert_counts(&self, layer: usize) -> Result<Option<Vec<u64>>> {
+        let _context = self.backend.enter()?;
+        self.counts_experts.then(|| self.decoder.expert_counts(&self.backend, layer)).transpose()
     }
 
     fn release_blocks(&mut self, unused: &[bool]) -> Result<u64> {

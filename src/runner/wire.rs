@@ -59,7 +59,7 @@ impl BatchBounds {
             ("copies of states", if self.num_states > 0 { rows } else { 0 }),
             ("block tables besides the first", self.limits.window_tables),
             ("types of tokens", if self.limits.whole_rows { tokens } else { 0 }),
-            ("pooled ranges", if self.limits.whole_rows { rows } else { 0 }),
+            ("pooled ranges", self.limits.pooled_ranges()),
         ]
     }
 
@@ -105,7 +105,7 @@ pub fn bytes_of_plain(limits: &BatchLimits) -> usize {
     let BatchLimits { tokens, rows, window_tables, .. } = *limits;
     let copies = rows * (1 + window_tables);
     let (samples, pooled) = (limits.samples(), limits.pooled_rows());
-    let [types, ranges] = if limits.whole_rows { [tokens, rows] } else { [0, 0] };
+    let (types, ranges) = (if limits.whole_rows { tokens } else { 0 }, limits.pooled_ranges());
     let width = limits.table_width();
     bytes_of(&[tokens, rows, width, samples, 0, 0, pooled, copies, rows, rows, window_tables, types, ranges])
 }

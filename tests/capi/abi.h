@@ -40,6 +40,7 @@ FIELD(nvllm_engine_config, quantization, 148)
 FIELD(nvllm_engine_config, gpu_memory_bytes, 152)
 FIELD(nvllm_engine_config, state_checkpoint_interval, 160)
 FIELD(nvllm_engine_config, host_expert_layers, 168)
+FIELD(nvllm_engine_config, expert_statistics, 172)
 
 SIZE(nvllm_model_info, 168)
 FIELD(nvllm_model_info, struct_size, 0)
@@ -74,6 +75,7 @@ FIELD(nvllm_model_info, embedding_size, 144)
 FIELD(nvllm_model_info, num_labels, 148)
 FIELD(nvllm_model_info, host_expert_bytes, 152)
 FIELD(nvllm_model_info, host_expert_layers, 160)
+FIELD(nvllm_model_info, scores_tokens, 164)
 
 SIZE(nvllm_model_file, 56)
 FIELD(nvllm_model_file, struct_size, 0)
@@ -84,6 +86,14 @@ FIELD(nvllm_model_file, data, 24)
 FIELD(nvllm_model_file, descriptor, 32)
 FIELD(nvllm_model_file, offset, 40)
 FIELD(nvllm_model_file, size, 48)
+
+SIZE(nvllm_explain_options, 32)
+FIELD(nvllm_explain_options, struct_size, 0)
+FIELD(nvllm_explain_options, gpu, 8)
+FIELD(nvllm_explain_options, rows, 16)
+FIELD(nvllm_explain_options, tokens, 20)
+FIELD(nvllm_explain_options, context_len, 24)
+FIELD(nvllm_explain_options, layer, 28)
 
 SIZE(nvllm_request_options, 320)
 FIELD(nvllm_request_options, struct_size, 0)
@@ -372,6 +382,8 @@ nvllm_status nvllm_engine_model_info(const nvllm_engine *, nvllm_model_info *, n
 void nvllm_model_file_init(nvllm_model_file *, size_t);
 nvllm_status nvllm_engine_new_from(const nvllm_engine_config *, const nvllm_model_file *, size_t, nvllm_engine **, nvllm_error *);
 nvllm_status nvllm_quantize_folder(const char *, const char *, int32_t, nvllm_progress_fn, void *, nvllm_error *);
+void nvllm_explain_options_init(nvllm_explain_options *, size_t);
+nvllm_status nvllm_explain(const nvllm_engine_config *, const nvllm_explain_options *, char *, size_t, size_t *, nvllm_error *);
 void nvllm_request_options_init(nvllm_request_options *, size_t);
 nvllm_status nvllm_default_options(const nvllm_engine *, nvllm_request_options *, nvllm_error *);
 nvllm_status nvllm_add_request(nvllm_engine *, const char *, size_t, const nvllm_request_options *, uint64_t *, nvllm_error *);
@@ -419,4 +431,5 @@ nvllm_status nvllm_answer_parser_message(const nvllm_answer_parser *, char *, si
 void nvllm_answer_parser_free(nvllm_answer_parser *);
 void nvllm_stats_init(nvllm_stats *, size_t);
 nvllm_status nvllm_get_stats(const nvllm_engine *, nvllm_stats *, nvllm_error *);
+nvllm_status nvllm_expert_tokens(nvllm_engine *, size_t, uint64_t *, size_t, size_t *, nvllm_error *);
 nvllm_status nvllm_metrics_text(const nvllm_engine *, char *, size_t, size_t *, nvllm_error *);

@@ -53,6 +53,10 @@ static void null_pointers(void) {
   REFUSED("bytes", nvllm_restore_prefix(engine, NULL, 1, NULL, &error));
   REFUSED("result", nvllm_result_get_with_error(NULL, 0, &(nvllm_output){.struct_size = sizeof(nvllm_output)}, &error));
   REFUSED("stats", nvllm_get_stats(engine, NULL, &error));
+  REFUSED("counts", nvllm_expert_tokens(engine, 0, NULL, 1, &needed, &error));
+  REFUSED("needed", nvllm_expert_tokens(engine, 0, NULL, 0, NULL, &error));
+  REFUSED("expert_statistics", nvllm_expert_tokens(engine, 0, NULL, 0, &needed, &error));
+  REFUSED("layer", nvllm_expert_tokens(engine, 1000, NULL, 0, &needed, &error));
   REFUSED("text", nvllm_metrics_text(engine, NULL, 1, &needed, &error));
   REFUSED("needed", nvllm_metrics_text(engine, NULL, 0, NULL, &error));
   CHECK(result == NULL, "no result was stored");

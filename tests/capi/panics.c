@@ -19,6 +19,10 @@ static nvllm_status call_default_options(void) {
   nvllm_request_options options = {.struct_size = sizeof options};
   return nvllm_default_options(engine, &options, &error);
 }
+static nvllm_status call_expert_tokens(void) {
+  size_t needed = 0;
+  return nvllm_expert_tokens(engine, 0, NULL, 0, &needed, &error);
+}
 static nvllm_status call_add_request(void) { return nvllm_add_request(engine, "one", 3, NULL, NULL, &error); }
 static nvllm_status call_add_request_tokens(void) {
   const uint32_t token = 5;
@@ -132,6 +136,7 @@ static const struct {
     {"nvllm_apply_chat_template", call_apply_chat_template},
     {"nvllm_answer_parser_new", call_answer_parser_new},
     {"nvllm_get_stats", call_get_stats},
+    {"nvllm_expert_tokens", call_expert_tokens},
     {"nvllm_metrics_text", call_metrics_text},
     {"nvllm_reset_prefix_cache", call_reset_prefix_cache},
     {"nvllm_trim", call_trim},
@@ -236,6 +241,11 @@ static void the_others_answer_their_fallback(const char *folder) {
   nvllm_model_file_init(&file, sizeof file);
   panic_at("nvllm_quantize_folder");
   CHECK(nvllm_quantize_folder(folder, folder, NVLLM_QUANTIZATION_INT8, NULL, NULL, &error) == NVLLM_ERR_PANIC, "quantize");
+  panic_at("nvllm_explain");
+  CHECK(nvllm_explain(&config, NULL, NULL, 0, NULL, &error) == NVLLM_ERR_PANIC, "explain");
+  nvllm_explain_options explained;
+  panic_at("nvllm_explain_options_init");
+  nvllm_explain_options_init(&explained, sizeof explained);
   panic_at("nvllm_engine_config_init");
   nvllm_engine_config_init(&config, sizeof config);
   panic_at("nvllm_request_options_init");

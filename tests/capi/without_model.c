@@ -197,6 +197,28 @@ static void a_folder_that_cannot_be_quantized_is_refused(void) {
 #undef QUANTIZE
 }
 
+static void what_cannot_be_explained_is_refused(void) {
+  nvllm_engine_config config;
+  nvllm_explain_options options;
+  nvllm_error error;
+  size_t needed = 0;
+  nvllm_engine_config_init(&config, sizeof config);
+  nvllm_explain_options_init(&options, sizeof options);
+  CHECK(options.gpu == NULL && options.rows == 1 && options.tokens == 1 && options.layer == 0, "defaults");
+#define EXPLAIN(wanted, word, ...)                                                                  \
+  do {                                                                                              \
+    CHECK_STATUS((wanted), nvllm_explain(__VA_ARGS__, NULL, 0, &needed, &error), &error, (word));   \
+    CHECK(strstr(error.message, (word)) != NULL, "no '%s' in: %s", (word), error.message);          \
+  } while (0)
+  EXPLAIN(NVLLM_ERR_INVALID_ARGUMENT, "config is NULL", NULL, &options);
+  EXPLAIN(NVLLM_ERR_INVALID_ARGUMENT, "model_path", &config, &options);
+  config.model_path = "/no/such/folder";
+  EXPLAIN(NVLLM_ERR_IO, "/no/such/folder", &config, NULL);
+  options.struct_size = 3;
+  EXPLAIN(NVLLM_ERR_INVALID_ARGUMENT, "struct_size", &config, &options);
+#undef EXPLAIN
+}
+
 static void handles_may_be_null(void) {
   nvllm_error error;
   nvllm_step_result step = {.struct_size = sizeof step};
@@ -245,6 +267,7 @@ static void handles_may_be_null(void) {
   NO_ENGINE(nvllm_restore_prefix(NULL, NULL, 0, NULL, &error));
   NO_ENGINE(nvllm_fork(NULL, 1, 0, NULL, &id, &error));
   NO_ENGINE(nvllm_get_stats(NULL, &stats, &error));
+  NO_ENGINE(nvllm_expert_tokens(NULL, 0, NULL, 0, &needed, &error));
   NO_ENGINE(nvllm_metrics_text(NULL, NULL, 0, &needed, &error));
 #undef NO_ENGINE
   CHECK(nvllm_cancel(NULL, 1) == NVLLM_ERR_INVALID_ARGUMENT, "cancel");
@@ -263,6 +286,7 @@ int main(void) {
   bad_configs_say_what_is_wrong();
   a_newer_callers_config_is_understood_while_it_says_nothing_new();
   a_folder_that_cannot_be_quantized_is_refused();
+  what_cannot_be_explained_is_refused();
   handles_may_be_null();
   return checks_end();
 }

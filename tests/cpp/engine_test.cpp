@@ -4,6 +4,7 @@
 
 #include <fstream>
 #include <iterator>
+#include <numeric>
 #include <thread>
 
 #include "demo.hpp"
@@ -666,6 +667,31 @@ TEST(Output, AnEmbeddingIsCopied) {
   }
   ASSERT_EQ(kept.size(), 1u);
   EXPECT_EQ(kept[0].get().embedding().size(), engine.model_info().hidden_size);
+}
+
+TEST(Engine, CountsTheTokensOfExpertsWhereAsked) {
+  nvllm::engine_options options = demo_options();
+  EXPECT_EQ(status_of([&] { nvllm::engine(options).expert_tokens(0); }), NVLLM_ERR_INVALID_ARGUMENT);
+  options.expert_statistics = true;
+  EXPECT_TRUE(nvllm::engine(options).expert_tokens(0).empty()) << "the model has no experts";
+}
+
+TEST(Engine, ScoresTokensAfterTexts) {
+  nvllm::engine engine(demo_options());
+  nvllm::request_options options;
+  options.score_tokens = {40, 41, 7};
+  nvllm::results scored = engine.score({"an iron sword", "a loaf of bread", "an iron sword"}, {}, options);
+  ASSERT_EQ(scored.size(), 3u);
+  for (const nvllm::output& output : scored) {
+    EXPECT_EQ(output.scores().size(), 3u);
+    EXPECT_EQ(output.token_ids().size(), 0u);
+    EXPECT_NEAR(std::accumulate(output.scores().begin(), output.scores().end(), 0.0f), 1.0f, 1e-5f);
+  }
+  const auto first = scored[0].scores(), other = scored[1].scores(), again = scored[2].scores();
+  EXPECT_TRUE(std::equal(first.begin(), first.end(), again.begin()));
+  EXPECT_FALSE(std::equal(first.begin(), first.end(), other.begin()));
+  options.score_tokens = {4, 5, 4};
+  EXPECT_EQ(status_of([&] { engine.add_request("an iron sword", options); }), NVLLM_ERR_INVALID_ARGUMENT);
 }
 
 TEST(Library, TellsItsVersion) {

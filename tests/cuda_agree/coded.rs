@@ -44,7 +44,7 @@ fn assert_route(route: Route, m: usize, kernels: &[String], what: &str) -> bool 
     let is_as_asked = match route {
         Route::Auto => !kernels.is_empty(),
         // Some codings have no kernel for many tokens whose shared memory suffices.
-        Route::Stream if m <= 64 && any("gemv_stream_quantized_") => all(&["gemv_stream_quantized_"]),
+        Route::Stream if m <= 32 && any("gemv_stream_quantized_") => all(&["gemv_stream_quantized_"]),
         Route::Stream | Route::Tiled | Route::Hopper => {
             all(&["dequantize_weights_", "gemm_tiled_"]) && any("dequantize_weights_") && any("gemm_tiled_")
         }

@@ -349,6 +349,34 @@ fn experts_on_the_host_have_the_bits_of_the_cpu() {
     });
 }
 
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn tokens_of_experts_are_counted_but_for_those_that_pad() {
+    on_device(|cuda, dtype| {
+        for tokens in [1, 8, 300] {
+            let mut random = Random(11);
+            let logits = experts::logits(&mut random, tokens, ROUTER.experts);
+            let logits: Vec<f32> = logits.into_iter().map(|v| rounded(v, dtype)).collect();
+            let (indices, _) = reference::route(&logits, None, None, &ROUTER);
+            let mut scene = Scene::new(&[(0, tokens)], 16, &mut random);
+            if tokens > 7 {
+                scene.batch.slots[7] = u32::MAX;
+            }
+            let mut wanted = vec![0; ROUTER.experts];
+            let own = indices.chunks(ROUTER.chosen).zip(&scene.batch.slots).filter(|(_, slot)| **slot != u32::MAX);
+            own.flat_map(|(experts, _)| experts).for_each(|&expert| wanted[expert as usize] += 1);
+            let (routes, counts) = (routed(cuda, &logits, None, &ROUTER), cuda.expert_counts(ROUTER.experts).unwrap());
+            let device_batch = staged(cuda, &scene.batch);
+            for pass in 1..3 {
+                ops::count_experts(cuda, &counts, &routes, &device_batch);
+                let found = cuda.read_expert_counts(&counts).unwrap();
+                let wanted: Vec<u64> = wanted.iter().map(|count| pass * count).collect();
+                assert_eq!(found, wanted, "{tokens} tokens, {dtype:?}");
+            }
+        }
+    });
+}
+
 /// Passes that run while an engine opens.
 #[test]
 #[ignore = "needs an NVIDIA GPU: --include-ignored"]

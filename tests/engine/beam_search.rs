@@ -267,6 +267,7 @@ fn worlds() -> impl Strategy<Value = World> {
                         extra_samples,
                         window_tables: windowed.map_or(0, |(tables, _)| tables),
                         whole_rows: false,
+                        token_states: false,
                     },
                     blocks: blocks * windowed.map_or(1, |(tables, _)| 1 + tables),
                     vocab: VOCAB,

@@ -7,7 +7,7 @@ Each case is a small random encoder in the Hugging Face layout in `encoders/NAME
     tokens.I  I32 [n]          the text; those of a pair have both texts
     types.I   I32 [n]          which text of a pair each token is of, for models that tell them apart
     states.I  F32 [n, hidden]  the state of each token
-    scores.I  F32 [labels]     the logits of a classifier
+    scores.I  F32 [labels]     the logits of a classifier, those of a classifier of tokens [n, labels]
 
 The references are computed by transformers in f32 on the checkpoint's own numbers. Matrices are drawn so that every part matters: with the usual
 small weights, a wrong norm or window would pass for rounding. Written with torch 2.15.0 and transformers 5.23.0. Run from anywhere:
@@ -89,7 +89,15 @@ CASES = {
         dict(BERT, id2label={0: "calm", 1: "glad", 2: "sad"}, label2id={"calm": 0, "glad": 1, "sad": 2}),
         {},
     ),
+    "bert-f32-token-classifier": (
+        "BertForTokenClassification", "float32",
+        dict(BERT, num_hidden_layers=2, id2label={0: "O", 1: "B-PER", 2: "I-PER"}, label2id={"O": 0, "B-PER": 1, "I-PER": 2}), {},
+    ),
     "roberta-f32": ("RobertaModel", "float32", ROBERTA, {}),
+    "xlm_roberta-bf16-token-classifier": (
+        "XLMRobertaForTokenClassification", "bfloat16",
+        dict(ROBERTA, num_hidden_layers=2, id2label={0: "O", 1: "X"}, label2id={"O": 0, "X": 1}), {},
+    ),
     "xlm_roberta-f32-reranker": (
         "XLMRobertaForSequenceClassification",
         "float32",
@@ -108,6 +116,10 @@ CASES = {
         "float32",
         dict(MODERN, classifier_pooling="mean", id2label={0: "no", 1: "yes"}, label2id={"no": 0, "yes": 1}),
         {},
+    ),
+    "modernbert-f32-token-classifier": (
+        "ModernBertForTokenClassification", "float32",
+        dict(MODERN, num_hidden_layers=3, id2label={i: f"L{i}" for i in range(9)}, label2id={f"L{i}": i for i in range(9)}), {},
     ),
     "nomic_bert-f32": ("NomicBertModel", "float32", NOMIC, {}),
     "nomic_bert-bf16": ("NomicBertModel", "bfloat16", dict(NOMIC, hidden_size=96, num_attention_heads=3), {}),
@@ -185,7 +197,7 @@ def make(name):
                 states = model.model(**inputs).last_hidden_state
         tensors[f"tokens.{index}"] = tokens[0].int()
         tensors[f"states.{index}"] = states[0].float().contiguous()
-        if "SequenceClassification" in kind:
+        if "Classification" in kind:
             tensors[f"scores.{index}"] = out.logits[0].float().contiguous()
     save_file(tensors, folder / "reference.safetensors")
     size = sum(path.stat().st_size for path in folder.iterdir())

@@ -26,6 +26,7 @@ const CASES: &[&str] = &[
     "bert-bf16-tanh",
     "bert-f32",
     "bert-f32-classifier",
+    "bert-f32-token-classifier",
     "gemma3_text-bf16",
     "gemma3_text-f32",
     "gte-bf16-no-types",
@@ -34,9 +35,11 @@ const CASES: &[&str] = &[
     "modernbert-bf16-biased",
     "modernbert-f32",
     "modernbert-f32-classifier",
+    "modernbert-f32-token-classifier",
     "nomic_bert-bf16",
     "nomic_bert-f32",
     "roberta-f32",
+    "xlm_roberta-bf16-token-classifier",
     "xlm_roberta-f32-reranker",
 ];
 
@@ -283,6 +286,26 @@ fn logits_are_those_of_transformers() {
             assert!(output.embedding.is_empty());
         }
     }
+}
+
+/// One score per label and token, in the order of tokens.
+#[test]
+fn each_token_has_the_probabilities_of_its_labels() {
+    let name = "bert-f32-token-classifier";
+    let mut engine = opened(&options(&folder(name)));
+    for text in texts(name).into_iter().filter(|text| !text.is_pair) {
+        let scores = run(&mut engine, &[&text.tokens], &pooled(Pooling::Auto)).remove(0).scores;
+        assert_eq!((scores.len(), text.scores.len()), (3 * text.tokens.len(), 3 * text.tokens.len()));
+        for (scores, logits) in scores.chunks(3).zip(text.scores.chunks(3)) {
+            let total: f32 = logits.iter().map(|logit| logit.exp()).sum();
+            let wanted: Vec<f32> = logits.iter().map(|logit| logit.exp() / total).collect();
+            assert!(distance(scores, &wanted) < 1e-5, "{scores:?} and {wanted:?}");
+        }
+    }
+    let pooled_by = |pooling| refusal(&engine, Prompt::Tokens(&[5, 6]), pooled(pooling));
+    assert!(pooled_by(Pooling::Mean).contains("the model is a classifier and gives scores"));
+    let labels = &engine.handle().model_info().pooled.scores.as_ref().unwrap().labels;
+    assert_eq!(labels, &["O", "B-PER", "I-PER"]);
 }
 
 #[test]

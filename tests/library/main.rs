@@ -18,6 +18,8 @@ mod embeddings;
 mod encoders;
 mod encoders_in_gguf;
 mod exchange_protocol;
+mod expert_tokens;
+mod explain;
 #[path = "../fake_runner/mod.rs"]
 mod fake_runner;
 mod fingerprints;

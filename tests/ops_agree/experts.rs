@@ -2,10 +2,10 @@
 
 use crate::coded::{codings, random_matrix};
 use crate::column::{Column, assert_near};
-use crate::inputs::Random;
 use crate::inputs::experts::{self, CASES, Case, Inputs, ROUTER, ROUTERS, Shared};
+use crate::inputs::{Random, uploaded};
 use crate::linear::{assert_same_bits, matrix};
-use compute::batch::BatchLimits;
+use compute::batch::{Batch, BatchLimits};
 use compute::cpu::{Cpu, Isa, Routes, reference};
 use compute::{
     Device, ExpertForm, ExpertRows, HostExpertWeights, HostMatrix, LayerInput, Router, RouterVectors, Scores,
@@ -313,4 +313,26 @@ fn what_a_token_gets_does_not_depend_on_the_others() {
             }
         }
     }
+}
+
+#[test]
+fn tokens_of_experts_are_counted_but_for_those_that_pad() {
+    let mut random = Random(11);
+    let tokens = 40;
+    let logits = experts::logits(&mut random, tokens, ROUTER.experts);
+    let (indices, _) = reference::route(&logits, None, None, &ROUTER);
+    let slots = (0..tokens as u32).map(|token| if token == 7 { u32::MAX } else { token }).collect();
+    let batch = Batch { token_ids: vec![0; tokens], slots, ..Batch::default() };
+    let mut wanted = vec![0; ROUTER.experts];
+    let own = indices.chunks(ROUTER.chosen).zip(&batch.slots).filter(|(_, slot)| **slot != u32::MAX);
+    own.flat_map(|(experts, _)| experts).for_each(|&expert| wanted[expert as usize] += 1);
+    on_each_cpu(|cpu, what| {
+        let (routes, counts) = (routed(cpu, &logits, None, &ROUTER), cpu.expert_counts(ROUTER.experts).unwrap());
+        let device_batch = uploaded(cpu, &batch);
+        for pass in 1..3 {
+            ops::count_experts(cpu, &counts, &routes, &device_batch);
+            let found = cpu.read_expert_counts(&counts).unwrap();
+            assert_eq!(found, wanted.iter().map(|count| pass * count).collect::<Vec<u64>>(), "{what}");
+        }
+    });
 }

@@ -16,7 +16,7 @@ use base::TokenId;
 use child::{Options, Process};
 use driver::golden;
 use engine::options::EngineOptions;
-use engine::sampling_params::SamplingParams;
+use engine::sampling_params::{Pooling, SamplingParams};
 use engine::{Budget, Engine, Prompt};
 use lossy::{Lossy, Lost};
 use os::socket::Address;
@@ -25,6 +25,7 @@ use runner::{Device, Processes};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
@@ -137,9 +138,51 @@ fn two_processes_give_the_tokens_of_one_with_recurrent_layers() {
     assert_eq!(both[1].answer(), "2", "NVLLM_CLOSED");
 }
 
+/// What an encoder makes of texts, one after another and then all at once.
+fn pooled(engine: &mut Engine, pooling: Pooling) -> Vec<(Vec<f32>, Vec<f32>)> {
+    let texts: Vec<Vec<TokenId>> = (1..12).map(|len| (0..len).map(|i| 5 + (i * i + len) % 23).collect()).collect();
+    let all: Vec<_> = texts.iter().map(|text| Prompt::Tokens(text)).collect();
+    let params = vec![SamplingParams { pooling, ..SamplingParams::default() }; all.len()];
+    let mut outputs = Vec::new();
+    for prompts in all.chunks(1).chain([&all[..]]) {
+        outputs.extend(engine.generate(prompts, &params[..prompts.len()], &mut |_| ControlFlow::Continue(())).unwrap());
+    }
+    outputs.into_iter().map(|output| (output.embedding.to_vec(), output.scores.to_vec())).collect()
+}
+
+/// Types of tokens and what is pooled travel with a batch, and no keys outlive their pass.
+#[test]
+fn two_processes_give_the_embeddings_and_scores_of_one_bit_for_bit() {
+    for (model, pooling) in [
+        ("bert-f32", Pooling::Mean),
+        ("modernbert-f32", Pooling::First),
+        ("bert-f32-classifier", Pooling::Auto),
+        ("bert-f32-token-classifier", Pooling::Auto),
+        ("xlm_roberta-f32-reranker", Pooling::Auto),
+    ] {
+        let path = golden("encoders").join(model);
+        let wanted = pooled(&mut leader_of(&path, 1, 1, ""), pooling);
+        let rendezvous = unix(model);
+        let of_model = Options { model: path.to_str().unwrap().to_owned(), ..options(1, 2, 2, &rendezvous) };
+        let mut follower = Process::start(&of_model);
+        follower.tell("open");
+        let mut engine = leader_of(&path, 2, 2, &rendezvous);
+        assert_eq!(follower.answer(), "0");
+        follower.tell("serve");
+        assert!(pooled(&mut engine, pooling) == wanted, "{model}");
+        assert!(wanted.iter().all(|(embedding, scores)| embedding.len() + scores.len() > 0), "{model}");
+        drop(engine);
+        assert_eq!(follower.answer(), "2", "NVLLM_CLOSED");
+    }
+}
+
 /// An engine of this process that leads others.
 fn leader(processes: usize, ranks: usize, rendezvous: &str) -> Engine {
-    let mut options = EngineOptions::new(golden(MODEL));
+    leader_of(&golden(MODEL), processes, ranks, rendezvous)
+}
+
+fn leader_of(model: &Path, processes: usize, ranks: usize, rendezvous: &str) -> Engine {
+    let mut options = EngineOptions::new(model);
     (options.device, options.num_threads) = (Device::Cpu, Some(1));
     (options.kv_block_size, options.kv_cache_bytes) = (Some(4), Some(16 << 20));
     (options.seed, options.max_num_seqs) = (Some(3), Some(8));

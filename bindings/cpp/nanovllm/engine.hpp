@@ -204,6 +204,16 @@ class engine {
     });
   }
 
+  /// [one] How many tokens each expert of a layer was chosen for since an engine with expert_statistics was opened; none for a layer without experts.
+  returned<std::vector<uint64_t>> expert_tokens(std::size_t layer) {
+    detail::entry inside(state_);
+    if (!inside) return detail::fail<std::vector<uint64_t>>(refusal());
+    return sized<std::vector<uint64_t>>(
+        128, [&](uint64_t* to, std::size_t room, std::size_t* needed, nvllm_error* error) {
+          return nvllm_expert_tokens(native(), layer, to, room, needed, error);
+        });
+  }
+
   /// [one] Puts a saved prefix into the prefix cache. Returns its number of tokens.
   returned<std::size_t> restore_prefix(const std::vector<uint8_t>& bytes) {
     detail::entry inside(state_);

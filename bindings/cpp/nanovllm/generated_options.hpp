@@ -171,6 +171,9 @@ struct engine_options {
   /// experts. A number for which the GPU has too little memory is refused with NVLLM_ERR_OUT_OF_MEMORY, and the message
   /// says which one is sufficient. Not with several ranks. Default 0: as many as the GPU has no memory for. -1: none.
   std::optional<int32_t> host_expert_layers = {};
+  /// Whether nvllm_expert_tokens counts how many tokens each expert of a model with experts is chosen for. Default 0,
+  /// because counting is one more kernel per layer on a GPU.
+  std::optional<bool> expert_statistics = {};
 };
 
 /// nvllm_request_options: what is not set has the library's default, which is greedy and without limits. Where a function
@@ -356,6 +359,7 @@ inline void assign_scalars(nvllm_engine_config& native, const engine_options& op
   assign(native.gpu_memory_bytes, options.gpu_memory_bytes);
   assign(native.state_checkpoint_interval, options.state_checkpoint_interval);
   assign(native.host_expert_layers, options.host_expert_layers);
+  assign(native.expert_statistics, options.expert_statistics);
 }
 
 /// Sets the numbers that `options` has, and leaves the others and every pointer as they are.

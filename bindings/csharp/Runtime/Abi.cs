@@ -358,6 +358,7 @@ namespace Nanovllm
         internal ulong gpu_memory_bytes;
         internal ulong state_checkpoint_interval;
         internal int host_expert_layers;
+        internal uint expert_statistics;
     }
 
     /// <summary>As nvllm_model_info of the C API.</summary>
@@ -431,6 +432,9 @@ namespace Nanovllm
         /// <summary>Number of layers whose experts stay in host memory beside a GPU: see HostExpertLayers of
         /// nvllm_engine_config. 0 on the CPU.</summary>
         public uint HostExpertLayers;
+        /// <summary>Whether a classifier scores each token of a text, so that scores of nvllm_output has NumLabels
+        /// numbers per prompt token.</summary>
+        public uint ScoresTokens;
     }
 
     [StructLayout(LayoutKind.Sequential)]
@@ -444,6 +448,17 @@ namespace Nanovllm
         internal long descriptor;
         internal ulong offset;
         internal ulong size;
+    }
+
+    [StructLayout(LayoutKind.Sequential)]
+    internal unsafe struct nvllm_explain_options
+    {
+        internal UIntPtr struct_size;
+        internal byte* gpu;
+        internal uint rows;
+        internal uint tokens;
+        internal uint context_len;
+        internal uint layer;
     }
 
     [StructLayout(LayoutKind.Sequential)]
@@ -736,6 +751,12 @@ namespace Nanovllm
         internal static extern int nvllm_quantize_folder(byte* model_path, byte* to, int quantization, IntPtr progress, IntPtr progress_user_data, nvllm_error* error);
 
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl)]
+        internal static extern void nvllm_explain_options_init(nvllm_explain_options* options, UIntPtr struct_size);
+
+        [DllImport(Library, CallingConvention = CallingConvention.Cdecl)]
+        internal static extern int nvllm_explain(nvllm_engine_config* config, nvllm_explain_options* options, byte* text, UIntPtr capacity, UIntPtr* needed, nvllm_error* error);
+
+        [DllImport(Library, CallingConvention = CallingConvention.Cdecl)]
         internal static extern void nvllm_request_options_init(nvllm_request_options* options, UIntPtr struct_size);
 
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl)]
@@ -871,6 +892,9 @@ namespace Nanovllm
         internal static extern int nvllm_get_stats(EngineHandle engine, Stats* stats, nvllm_error* error);
 
         [DllImport(Library, CallingConvention = CallingConvention.Cdecl)]
+        internal static extern int nvllm_expert_tokens(EngineHandle engine, UIntPtr layer, ulong* counts, UIntPtr capacity, UIntPtr* needed, nvllm_error* error);
+
+        [DllImport(Library, CallingConvention = CallingConvention.Cdecl)]
         internal static extern int nvllm_metrics_text(EngineHandle engine, byte* text, UIntPtr capacity, UIntPtr* needed, nvllm_error* error);
     }
 
@@ -971,6 +995,9 @@ namespace Nanovllm
         /// Status.OutOfMemory, and the message says which one is sufficient. Not with several ranks. Default 0: as many
         /// as the GPU has no memory for. -1: none.</summary>
         public int? HostExpertLayers { get; set; }
+        /// <summary>Whether nvllm_expert_tokens counts how many tokens each expert of a model with experts is chosen
+        /// for. Default 0, because counting is one more kernel per layer on a GPU.</summary>
+        public bool? ExpertStatistics { get; set; }
 
         unsafe void Assign(nvllm_engine_config* native, Borrowed memory)
         {
@@ -1002,6 +1029,7 @@ namespace Nanovllm
             if (GpuMemoryBytes.HasValue) native->gpu_memory_bytes = GpuMemoryBytes.Value;
             if (StateCheckpointInterval.HasValue) native->state_checkpoint_interval = StateCheckpointInterval.Value;
             if (HostExpertLayers.HasValue) native->host_expert_layers = HostExpertLayers.Value;
+            if (ExpertStatistics.HasValue) native->expert_statistics = ExpertStatistics.Value ? 1u : 0u;
         }
     }
 

@@ -717,6 +717,26 @@ namespace Nanovllm
             }
         }
 
+        /// <summary>[one] How many tokens each expert of a layer was chosen for since an engine with ExpertStatistics was opened; none for a layer without
+        /// experts.</summary>
+        public ulong[] ExpertTokens(int layer)
+        {
+            nvllm_error error;
+            UIntPtr needed;
+            using (inbox.Enter())
+            {
+                int status = Native.nvllm_expert_tokens(handle, (UIntPtr)checked((uint)layer), null, UIntPtr.Zero, &needed, &error);
+                if (status != (int)Status.BufferTooSmall) Check.Succeeded(status, &error);
+                var counts = new ulong[checked((int)needed)];
+                fixed (ulong* to = counts)
+                {
+                    status = Native.nvllm_expert_tokens(handle, (UIntPtr)layer, to, needed, &needed, &error);
+                    Check.Succeeded(status, &error);
+                }
+                return counts;
+            }
+        }
+
         /// <summary>[one] Puts a saved prefix into the prefix cache, and returns the number of its tokens.</summary>
         public int RestorePrefix(ReadOnlySpan<byte> bytes)
         {

@@ -320,6 +320,15 @@ static class Generating
         Expect.True(Regex.IsMatch(Engine.Generate("Hello", options)[0].Text, "^[0-9]{3}$"), "three digits");
         Output pooled = Engine.Generate("Hello", new RequestOptions { Pooling = Pooling.Mean })[0];
         Expect.Equal(pooled.Embedding.Length, (int)Engine.GetModelInfo().HiddenSize);
+        Expect.Status(Status.InvalidArgument, () => Engine.ExpertTokens(0));
+        var scoring = new RequestOptions { ScoreTokens = new uint[] { 40, 41, 7 } };
+        Output[] scored = Engine.Score(new[] { "an iron sword", "a loaf of bread", "an iron sword" }, null, scoring);
+        foreach (Output one in scored)
+            Expect.True(one.Scores.Length == 3 && one.TokenIds.Length == 0 && Math.Abs(one.Scores.ToArray().Sum() - 1) < 1e-5, "probabilities of three tokens");
+        Expect.Sequence(scored[0].Scores.ToArray(), scored[2].Scores.ToArray());
+        Expect.True(!scored[0].Scores.ToArray().SequenceEqual(scored[1].Scores.ToArray()), "scores depend on the text");
+        Expect.Status(Status.InvalidArgument, () => Engine.AddRequest("Hello", new RequestOptions { ScoreTokens = new uint[] { 4, 5, 4 } }));
+        Expect.Status(Status.Unsupported, () => Engine.Score(new[] { "an iron sword" }));
         Output[] several = Engine.Generate("Hello", new RequestOptions { N = 3, MaxTokens = 2, Temperature = 1, Seed = 5 });
         Expect.Sequence(several.Select(output => output.Index), new[] { 0, 1, 2 });
         Expect.True(Math.Abs(Engine.GetDefaultOptions().TopP.Value - 0.95f) < 1e-6, "the file of the model is read");

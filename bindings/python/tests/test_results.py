@@ -57,6 +57,31 @@ class Results(unittest.TestCase):
         self.assertEqual(seen, sorted(seen))
         self.assertTrue(engine.is_finished())
 
+    def test_tokens_of_experts(self):
+        with opened(expert_statistics=True) as counting:
+            self.assertEqual(counting.expert_tokens(0), [])
+            with self.assertRaisesRegex(Error, "layer is 1000"):
+                counting.expert_tokens(1000)
+        with self.assertRaisesRegex(Error, "expert_statistics"):
+            self.engine.expert_tokens(0)
+
+    def test_scores_of_tokens(self):
+        texts = ["an iron sword", "a loaf of bread", "an iron sword"]
+        scores = self.engine.score(texts, score_tokens=[40, 41, 7])
+        self.assertEqual([len(one) for one in scores], [3, 3, 3])
+        for one in scores:
+            self.assertAlmostEqual(sum(one), 1.0, places=5)
+        self.assertEqual(scores[0], scores[2])
+        self.assertNotEqual(scores[0], scores[1])
+        self.assertAlmostEqual(self.engine.score(texts[0], score_tokens=[7, 40])[0], scores[0][2] / (scores[0][2] + scores[0][0]), places=5)
+        for wrong, message in (([4, 5, 4], "token 4 twice"), ([1 << 20], "beyond the vocabulary")):
+            with self.assertRaisesRegex(Error, message):
+                self.engine.score("an iron sword", score_tokens=wrong)
+        with self.assertRaises(Error):
+            self.engine.score("an iron sword", "a loaf of bread", score_tokens=[4, 5])
+        with self.assertRaisesRegex(Error, "no classifier"):
+            self.engine.score("an iron sword")
+
     def test_a_prompt_that_cannot_run_beside_others(self):
         long = [5] * 5000
         for given in (["Hello", long], [[5, 6], long]):

@@ -236,6 +236,8 @@ func scoreJob(m *served, pairs []prompt, truncation *int) (*job, error) {
 		pairs, options = m.model.scoring.prompts(pairs), &nanovllm.RequestOptions{ScoreTokens: m.scoreTokens}
 	case m.info.NumLabels == 0:
 		return nil, unsupported("model", "the model is no reranker, and the server was given no -score-tokens for it")
+	case m.info.ScoresTokens:
+		return nil, unsupported("model", "the model scores each token of a text, but a reranker scores a pair")
 	case m.info.NumLabels > 1:
 		return nil, unsupported("model", "the model has %d labels, but a reranker has one", m.info.NumLabels)
 	}

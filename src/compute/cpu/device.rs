@@ -1,6 +1,9 @@
 //! The CPU as a device: its memory, and the life of a pass.
 
-use super::{Cpu, DeviceBatch, Experts, HostExperts, KvCache, Matrix, Pages, Routes, States, Tensor, experts, linear};
+use super::{
+    Cpu, DeviceBatch, ExpertCounts, Experts, HostExperts, KvCache, Matrix, Pages, Routes, States, Tensor, experts,
+    linear,
+};
 use crate::batch::{Batch, BatchLimits, BlockId, Sampled, StateSlot};
 use crate::{
     Defaults, Device, DeviceMemory, ExpertsShape, HostExpertWeights, HostMatrix, HostVector, KvLayout, Recording,
@@ -17,6 +20,7 @@ impl Device for Cpu {
     type Experts = Experts;
     type HostExperts = HostExperts;
     type Routes = Routes;
+    type ExpertCounts = ExpertCounts;
     type Vector = Box<[f32]>;
     type KvCache = KvCache;
     type States = States;
@@ -85,6 +89,14 @@ impl Device for Cpu {
         Routes::new(router, tokens)
     }
 
+    fn expert_counts(&self, experts: usize) -> Result<ExpertCounts> {
+        ExpertCounts::new(experts)
+    }
+
+    fn read_expert_counts(&self, counts: &ExpertCounts) -> Result<Vec<u64>> {
+        Ok(counts.read())
+    }
+
     fn vector(&self, parts: &[HostVector]) -> Result<Box<[f32]>> {
         Ok(parts.iter().flat_map(HostVector::to_f32).collect())
     }
@@ -121,6 +133,10 @@ impl Device for Cpu {
 
     fn routes_shape(routes: &Routes) -> RoutesShape {
         routes.shape()
+    }
+
+    fn counted_experts(counts: &ExpertCounts) -> usize {
+        counts.experts()
     }
 
     fn vector_len(vector: &Box<[f32]>) -> usize {

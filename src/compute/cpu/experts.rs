@@ -43,6 +43,11 @@ impl Experts {
         ExpertsShape { experts: self.matrices.len(), outputs: first.rows(), inputs: first.cols() }
     }
 
+    /// The matrix of the first one, for explanations. `[outputs, inputs]`
+    pub fn first(&self) -> &Matrix {
+        &self.matrices[0]
+    }
+
     /// The matrix of an expert. `[outputs, inputs]`
     pub(in crate::cpu) fn matrix(&self, expert: usize) -> &Matrix {
         &self.matrices[expert]

@@ -17,11 +17,13 @@ mod causal_conv;
 mod combine;
 mod copy_blocks;
 mod copy_states;
+mod count_experts;
 mod device;
 mod disjoint;
 mod embedding;
 mod expert_linear;
 mod experts;
+mod explain;
 mod gated_delta;
 mod gated_expert_linear;
 mod gated_norm;
@@ -57,6 +59,7 @@ mod sigmoid_mul;
 mod states;
 mod team;
 
+pub use count_experts::ExpertCounts;
 pub use experts::{Experts, Routes};
 pub use host_experts::{Choices, HostExperts};
 pub use isa::Isa;
@@ -383,6 +386,10 @@ impl Ops for Cpu {
         routes: &Routes,
     ) {
         expert_linear::run(self, out, layer, rows, routes);
+    }
+
+    fn count_experts(&mut self, counts: &ExpertCounts, routes: &Routes, device_batch: &DeviceBatch) {
+        count_experts::run(counts, routes, device_batch);
     }
 
     fn combine(&mut self, out: &mut Tensor, x: &Tensor, shared: Option<SharedExpert<Tensor>>, routes: &Routes) {

@@ -178,8 +178,9 @@ impl Layout {
     /// For the largest batch.
     fn largest(limits: &BatchLimits, plan: &Plan, ctas: usize) -> Layout {
         let BatchLimits { tokens, rows, .. } = *limits;
-        let (asked, tiles) =
-            (limits.samples() + limits.pooled_rows(), plan.tiles.len() * Plan::tiles_max(tokens, rows));
+        // A range is three numbers.
+        let asked = limits.samples() + limits.pooled_rows().max(3 * limits.pooled_ranges());
+        let tiles = plan.tiles.len() * Plan::tiles_max(tokens, rows);
         let plans = plan.decode.len();
         let shared = plans * SharedLayout::largest(rows).end;
         let plans = (plans, DecodeLayout::new(rows, ctas));

@@ -646,16 +646,8 @@ impl Drop for Event {
 }
 
 #[cfg(test)]
-pub mod tests {
-    use super::Facts;
+mod tests {
     use super::usable;
-
-    pub const H100: Facts =
-        Facts { processors: 132, shared_bytes: 233_472, block_shared_bytes: 232_448, capability: 90 };
-    pub const A100: Facts =
-        Facts { processors: 108, shared_bytes: 167_936, block_shared_bytes: 166_912, capability: 80 };
-    pub const RTX_4090: Facts =
-        Facts { processors: 128, shared_bytes: 102_400, block_shared_bytes: 101_376, capability: 89 };
 
     #[test]
     fn an_old_driver_is_unsupported_and_says_what_it_lacks() {

@@ -3,14 +3,14 @@
 
 use super::device::Device;
 use super::driver::Address;
-use super::experts::{Experts, Routes, TILE_ROWS};
-use super::gemm::Results;
+use super::experts::{Experts, Routes, TILE_ROWS, tile_rows, tiles_of};
 use super::gemm::quantized::weights::{COLUMNS, Kind, QuantizedWeights};
+use super::gemm::{Grid, Results};
 use super::kernels::{Kernel, suffix};
 use super::matrix::{Rows, Vector};
 use super::params::params;
 use super::storage::Tensor;
-use crate::{Activation, LayerInput, Rounding};
+use crate::{Activation, LayerInput, Rounding, RoutesShape};
 use base::error::Result;
 
 params! {
@@ -58,7 +58,54 @@ const DEPTH: usize = 64;
 
 /// Whether tokens are few, so that slots need not be grouped by expert.
 pub fn is_few(device: &Device, tokens: usize) -> bool {
-    tokens <= FEW_TOKENS && device.rounding != Rounding::BatchInvariant
+    takes_few(tokens, device.rounding)
+}
+
+fn takes_few(tokens: usize, rounding: Rounding) -> bool {
+    tokens <= FEW_TOKENS && rounding != Rounding::BatchInvariant
+}
+
+/// The kernel of a product with `columns` columns of results, without the number type, and its launch, for explanations. `kind`: of codes. `None` where the
+/// file has no kernel with these results for so many tokens.
+pub fn describe(
+    kind: Option<Kind>,
+    columns: usize,
+    results: Results,
+    routes: RoutesShape,
+    rounding: Rounding,
+) -> Option<(String, Grid)> {
+    let is_gated = results != Results::Sums;
+    if takes_few(routes.tokens, rounding) {
+        let gated = if is_gated { "gated_" } else { "" };
+        let (threads, rows) = FEW;
+        let outputs = if is_gated { rows / 2 } else { rows };
+        let (name, columns, threads) = match kind {
+            None => (format!("{gated}expert_linear_few"), columns.div_ceil(outputs), threads),
+            Some(kind) => {
+                let name = format!("{gated}expert_linear_quantized_{}_few", kind.name());
+                (name, columns / COLUMNS, CODED_THREADS)
+            }
+        };
+        return Some((name, Grid { blocks: [columns, routes.slots(), 1], threads, shared_bytes: 0 }));
+    }
+    if is_gated {
+        return None;
+    }
+    let (rows, tiles) = (tile_rows(routes), tiles_of(routes));
+    Some(match kind {
+        Some(kind) => {
+            let [slots, of_block] = CODED_TILES[usize::from(rows > CODED_TILES[0][0])];
+            let blocks = [tiles, columns.div_ceil(of_block), rows.div_ceil(slots)];
+            let name = format!("expert_linear_quantized_{}_t{slots}", kind.name());
+            (name, Grid { blocks, threads: CODED_THREADS, shared_bytes: 0 })
+        }
+        None => {
+            let tiling = TILINGS.iter().find(|tiling| tiling.slots == rows)?;
+            let blocks = [tiles, columns.div_ceil(tiling.columns), 1];
+            let name = format!("expert_linear_t{}_c{}", tiling.slots, tiling.columns);
+            (name, Grid { blocks, threads: tiling.threads, shared_bytes: tiling.shared_bytes() })
+        }
+    })
 }
 
 /// A kernel for tiles: `KERNELS` at the end of the file.

@@ -4,6 +4,7 @@
 //! by token; its row between the products has that number. What a kernel needs to know of the choice stays on the device, so that passes can be recorded.
 
 use super::combine;
+use super::count_experts;
 use super::device::Device;
 use super::driver::{Address, Context, Memory, Pinned};
 use super::expert_linear;
@@ -20,6 +21,7 @@ pub struct Kernels {
     pub route: route::Kernels,
     pub expert_linear: expert_linear::Kernels,
     pub combine: combine::Kernels,
+    pub count: count_experts::Kernels,
 }
 
 impl Kernels {
@@ -28,6 +30,7 @@ impl Kernels {
             route: route::Kernels::new(device)?,
             expert_linear: expert_linear::Kernels::new(device)?,
             combine: combine::Kernels::new(device)?,
+            count: count_experts::Kernels::new(device)?,
         })
     }
 }
@@ -147,16 +150,12 @@ impl Routes {
 
     /// Slots of a tile for the tokens of this pass. All give the same bits.
     pub(super) fn tile_rows(&self) -> usize {
-        match self.shape.slots() / self.shape.experts {
-            0..=16 => TILE_ROWS[0],
-            17..=128 => TILE_ROWS[1],
-            _ => TILE_ROWS[2],
-        }
+        tile_rows(self.shape)
     }
 
     /// Tiles that any choice for these tokens has, at most.
     pub(super) fn tiles(&self) -> usize {
-        tiles(self.shape.slots(), self.shape.experts, self.tile_rows())
+        tiles_of(self.shape)
     }
 
     /// Begins a copy of the experts of all slots to `experts` of pinned memory and of their weights to `weights`, for a host function that is launched
@@ -180,6 +179,20 @@ impl Routes {
         let experts = read(self.addresses.experts)?.into_iter().map(u32::from_le_bytes).collect();
         Ok((experts, read(self.addresses.weights)?.into_iter().map(f32::from_le_bytes).collect()))
     }
+}
+
+/// Slots of a tile of such routes.
+pub(super) fn tile_rows(shape: RoutesShape) -> usize {
+    match shape.slots() / shape.experts {
+        0..=16 => TILE_ROWS[0],
+        17..=128 => TILE_ROWS[1],
+        _ => TILE_ROWS[2],
+    }
+}
+
+/// Tiles that any choice for the tokens of such routes has, at most.
+pub(super) fn tiles_of(shape: RoutesShape) -> usize {
+    tiles(shape.slots(), shape.experts, tile_rows(shape))
 }
 
 /// Each expert with slots may have one tile that is not full.

@@ -5,8 +5,8 @@ use super::kv_cache::KvBlocks;
 use super::management::FreeBefore;
 use super::matrix::Readers;
 use super::{
-    ContextGuard, Cuda, DeviceBatch, Experts, HostExperts, KvCache, Matrix, PassGraph, Routes, States, Storage, Tensor,
-    Vector, attention, experts, host_experts, recurrent,
+    ContextGuard, Cuda, DeviceBatch, ExpertCounts, Experts, HostExperts, KvCache, Matrix, PassGraph, Routes, States,
+    Storage, Tensor, Vector, attention, experts, host_experts, recurrent,
 };
 use crate::batch::{Batch, BatchLimits, BlockId, Sampled, StateSlot};
 use crate::{
@@ -25,6 +25,7 @@ impl Device for Cuda {
     type Experts = Experts;
     type HostExperts = HostExperts;
     type Routes = Routes;
+    type ExpertCounts = ExpertCounts;
     type Vector = Vector;
     type KvCache = KvCache;
     type States = States;
@@ -112,6 +113,15 @@ impl Device for Cuda {
         Routes::new(&self.device.context, router, tokens)
     }
 
+    fn expert_counts(&self, experts: usize) -> Result<ExpertCounts> {
+        ExpertCounts::new(&self.device.context, experts)
+    }
+
+    fn read_expert_counts(&self, counts: &ExpertCounts) -> Result<Vec<u64>> {
+        self.failed()?;
+        counts.read()
+    }
+
     fn vector(&self, parts: &[HostVector]) -> Result<Vector> {
         Vector::new(&self.device.context, parts, self.device.dtype)
     }
@@ -169,6 +179,10 @@ impl Device for Cuda {
 
     fn routes_shape(routes: &Routes) -> RoutesShape {
         routes.shape()
+    }
+
+    fn counted_experts(counts: &ExpertCounts) -> usize {
+        counts.experts()
     }
 
     fn vector_len(vector: &Vector) -> usize {

@@ -45,6 +45,38 @@ struct Run {
     form: Option<Form>,
 }
 
+/// Rows of `cols` numbers that the buffer for dequantized weights has room for.
+pub(super) fn scratch_rows(cols: usize, dtype: DType) -> usize {
+    // A grid has at most 65,535 octets.
+    (SCRATCH_BYTES / (cols * dtype.bytes())).min(1 << 18)
+}
+
+/// Consecutive parts of a stack that are held in one form.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct StoredRun {
+    parts: usize,
+    pub rows: usize,
+    /// `None` for plain numbers.
+    pub form: Option<Form>,
+}
+
+/// How a stack of parts, of rows in a coding each, is held: the fewest runs.
+pub(super) fn stored_runs(parts: &[(usize, WeightFormat)], cols: usize) -> Vec<StoredRun> {
+    let mut runs: Vec<StoredRun> = Vec::new();
+    for &(rows, coding) in parts {
+        let form = form_of(coding, cols);
+        match runs.last_mut() {
+            // Units begin at an octet of rows.
+            Some(run) if run.form == form && (form.is_none() || run.rows.is_multiple_of(weights::COLUMNS)) => {
+                run.parts += 1;
+                run.rows += rows;
+            }
+            _ => runs.push(StoredRun { parts: 1, rows, form }),
+        }
+    }
+    runs
+}
+
 /// Some rows of a matrix as kernels find them.
 pub(super) enum Rows {
     /// Plain numbers from this address on.
@@ -70,21 +102,10 @@ impl Matrix {
                 supported: "a multiple of 8 on CUDA",
             });
         }
-        let form_of = |part: &HostMatrix| form_of(part.coding(), cols);
+        let stored: Vec<_> = parts.iter().map(|part| (part.shape().0, part.coding())).collect();
         let (mut runs, mut first, mut rest) = (Vec::new(), 0, parts);
-        while let Some(part) = rest.first() {
-            let form = form_of(part);
-            let mut rows = part.shape().0;
-            let mut count = 1;
-            // Units begin at an octet of rows.
-            while count < rest.len()
-                && form_of(&rest[count]) == form
-                && (form.is_none() || rows.is_multiple_of(weights::COLUMNS))
-            {
-                rows += rest[count].shape().0;
-                count += 1;
-            }
-            let (run, following) = rest.split_at(count);
+        for StoredRun { parts, rows, form } in stored_runs(&stored, cols) {
+            let (run, following) = rest.split_at(parts);
             let (memory, form) = loader.load(context, run, form, dtype)?;
             runs.push(Run { rows: first..first + rows, memory, form });
             (first, rest) = (first + rows, following);
@@ -163,8 +184,7 @@ impl Matrix {
     /// Where slices of coded runs are decoded to, and how many rows there is room for.
     pub(super) fn scratch(&self, dtype: DType) -> (Address, usize) {
         let address = self.scratch.as_ref().expect("made with the first coded run").address();
-        // A grid has at most 65,535 octets.
-        (address, (SCRATCH_BYTES / (self.cols * dtype.bytes())).min(1 << 18))
+        (address, scratch_rows(self.cols, dtype))
     }
 }
 

@@ -18,6 +18,7 @@ mod causal_conv;
 mod combine;
 mod copy_blocks;
 mod copy_states;
+mod count_experts;
 mod device;
 mod device_batch;
 mod driver;
@@ -25,12 +26,14 @@ mod embedding;
 mod exchange;
 mod expert_linear;
 mod experts;
+pub mod explain;
 mod gated_delta;
 mod gated_linear;
 mod gated_norm;
 mod gather;
 mod gemm;
 mod gpu;
+pub mod gpus;
 mod graph;
 mod host_experts;
 mod join_columns;
@@ -71,6 +74,7 @@ mod upload;
 
 pub use device_batch::DeviceBatch;
 
+pub use count_experts::ExpertCounts;
 pub use driver::{ContextGuard, Event, EventKind, check_ordinal, device_count};
 pub use experts::{Experts, Routes};
 pub use gemm::Route;
@@ -469,6 +473,11 @@ impl Ops for Cuda {
             ExpertRows::Tokens => routes.shape().chosen,
         };
         let result = self.kernels.experts().expert_linear.run(&self.device, out, layer, slots_of_row, routes);
+        self.remember(result);
+    }
+
+    fn count_experts(&mut self, counts: &ExpertCounts, routes: &Routes, device_batch: &DeviceBatch) {
+        let result = self.kernels.experts().count.run(&self.device, counts, routes, device_batch);
         self.remember(result);
     }
 

@@ -12,8 +12,8 @@ pub struct PooledResult {
     pub pool: Option<Pool>,
     /// Whether each row of a pass brings all of its text, and one pooled state.
     pub is_whole: bool,
-    /// Numbers that are the result, from the first.
-    width: usize,
+    /// Numbers that are the result, from the first: of each token where tokens keep their states.
+    pub width: usize,
     /// Whether an embedding is divided by its length.
     is_normalized: bool,
     /// What makes scores of the numbers, if they are no embedding.
@@ -78,11 +78,12 @@ impl PooledResult {
 
     /// Writes the result to `output`. `state` has at least as many numbers.
     pub fn write(&self, state: impl Iterator<Item = f32>, output: &mut Output) {
-        let numbers = state.take(self.width);
+        let most = if self.pool == Some(Pool::Tokens) { usize::MAX } else { self.width };
+        let numbers = state.take(most);
         match self.scores {
             Some(curve) => {
                 output.scores.extend(numbers);
-                curve.apply(&mut output.scores);
+                output.scores.chunks_exact_mut(self.width).for_each(|scores| curve.apply(scores));
             }
             None => {
                 output.embedding.extend(numbers);

@@ -530,7 +530,7 @@ impl Scheduler {
                 RowOutput::Token => ask_for_token(sequence, batch),
                 RowOutput::PooledRows { .. } if sequence.is_whole() => {
                     let tokens = batch.row(batch.rows() - 1);
-                    batch.pooled_ranges.push(sequence.pooled_range(tokens));
+                    batch.pooled_ranges.extend(sequence.pooled_ranges(tokens));
                 }
                 RowOutput::PooledRows { count } => {
                     let tokens = batch.tokens() as u32;

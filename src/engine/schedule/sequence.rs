@@ -296,6 +296,7 @@ impl Sequence {
     pub fn pooled_rows_of(&self, tokens: usize) -> usize {
         match self.pools() {
             None => 0,
+            Some(Pool::Tokens) => tokens,
             Some(_) if self.is_whole() => usize::from(tokens > 0),
             // The first is that of a text that is computed whole.
             Some(Pool::First | Pool::Last) => {
@@ -310,14 +311,16 @@ impl Sequence {
         self.request.options.result.is_whole
     }
 
-    /// The tokens whose states it pools, of those of a text that is computed whole.
-    pub fn pooled_range(&self, tokens: Range<usize>) -> PooledRange {
-        let pooled = match self.pools() {
-            Some(Pool::First) => tokens.start..tokens.start + 1,
-            Some(Pool::Last) => tokens.end - 1..tokens.end,
-            _ => tokens,
+    /// The tokens whose states become one, of those of a text that is computed whole, state after state.
+    pub fn pooled_ranges(&self, tokens: Range<usize>) -> impl Iterator<Item = PooledRange> {
+        let (pooled, size) = match self.pools() {
+            Some(Pool::First) => (tokens.start..tokens.start + 1, 1),
+            Some(Pool::Last) => (tokens.end - 1..tokens.end, 1),
+            Some(Pool::Tokens) => (tokens, 1),
+            _ => (tokens.clone(), tokens.len()),
         };
-        PooledRange { first: pooled.start as u32, end: pooled.end as u32, kind: self.pool_kind() }
+        let kind = self.pool_kind();
+        pooled.step_by(size).map(move |first| PooledRange { first: first as u32, end: (first + size) as u32, kind })
     }
 
     /// Which of its states become one.
@@ -327,7 +330,7 @@ impl Sequence {
 
     fn pool_kind(&self) -> PoolKind {
         match self.pools() {
-            None | Some(Pool::First | Pool::Last | Pool::Mean) => PoolKind::Mean,
+            None | Some(Pool::First | Pool::Last | Pool::Mean | Pool::Tokens) => PoolKind::Mean,
             Some(Pool::MeanSqrtLen) => PoolKind::MeanSqrtLen,
             Some(Pool::WeightedMean) => PoolKind::WeightedMean,
             Some(Pool::Max) => PoolKind::Max,
@@ -362,6 +365,11 @@ impl Sequence {
 
     /// Adds hidden states. `[states, hidden]`
     pub fn pool(&mut self, states: &[f32], hidden: usize) {
+        if self.pools() == Some(Pool::Tokens) {
+            let width = self.request.options.result.width;
+            let numbers = states.chunks_exact(hidden).flat_map(|state| &state[..width]);
+            return self.pooled.extend(numbers.map(|&number| f64::from(number)));
+        }
         let kind = if self.is_whole() { PoolKind::Mean } else { self.pool_kind() };
         self.pooled.resize(hidden, if kind == PoolKind::Max { f64::NEG_INFINITY } else { 0.0 });
         let first = self.table.computed() - (states.len() / hidden).min(self.table.computed());

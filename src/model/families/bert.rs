@@ -13,7 +13,13 @@ use serde_json::json;
 
 pub const FAMILY: Family = Family {
     models: "BERT: MiniLM, BGE, E5, GTE, Arctic Embed, MS MARCO cross-encoders",
-    classes: &["BertModel", "BertForMaskedLM", "BertForPreTraining", "BertForSequenceClassification"],
+    classes: &[
+        "BertModel",
+        "BertForMaskedLM",
+        "BertForPreTraining",
+        "BertForSequenceClassification",
+        "BertForTokenClassification",
+    ],
     model_type: "bert",
     defaults: || json!({"layer_norm_eps": 1e-12, "type_vocab_size": 2, "hidden_act": "gelu", "pad_token_id": 0}),
     ignores: IGNORES,
@@ -23,7 +29,12 @@ pub const FAMILY: Family = Family {
 
 pub const ROBERTA: Family = Family {
     models: "RoBERTa",
-    classes: &["RobertaModel", "RobertaForMaskedLM", "RobertaForSequenceClassification"],
+    classes: &[
+        "RobertaModel",
+        "RobertaForMaskedLM",
+        "RobertaForSequenceClassification",
+        "RobertaForTokenClassification",
+    ],
     model_type: "roberta",
     defaults: roberta_defaults,
     spec: roberta,
@@ -32,7 +43,12 @@ pub const ROBERTA: Family = Family {
 
 pub const XLM_ROBERTA: Family = Family {
     models: "XLM-RoBERTa: BGE-M3, multilingual E5, BGE rerankers",
-    classes: &["XLMRobertaModel", "XLMRobertaForMaskedLM", "XLMRobertaForSequenceClassification"],
+    classes: &[
+        "XLMRobertaModel",
+        "XLMRobertaForMaskedLM",
+        "XLMRobertaForSequenceClassification",
+        "XLMRobertaForTokenClassification",
+    ],
     model_type: "xlm-roberta",
     ..ROBERTA
 };

@@ -12,7 +12,12 @@ use serde_json::json;
 
 pub const FAMILY: Family = Family {
     models: "ModernBERT: GTE ModernBERT, Nomic ModernBERT Embed, Granite Embedding R2",
-    classes: &["ModernBertModel", "ModernBertForMaskedLM", "ModernBertForSequenceClassification"],
+    classes: &[
+        "ModernBertModel",
+        "ModernBertForMaskedLM",
+        "ModernBertForSequenceClassification",
+        "ModernBertForTokenClassification",
+    ],
     model_type: "modernbert",
     defaults: || {
         json!({

@@ -6,10 +6,12 @@ use super::mlp::{Mlp, MlpScratch, back_projection, projections_into};
 use crate::linear::{Inputs, Linear, Projection};
 use crate::names::{ExpertNames, GateUpNames, MlpNames};
 use crate::norm::Norm;
+use crate::products::Work;
 use crate::shard::{Back, Sharding};
 use crate::spec::{self, Bias, Correction, DecoderSpec, ExpertScales, FeedForward, MlpForm, SharedGate};
 use crate::weights::Weights;
 use base::error::Result;
+use compute::explain::After;
 use compute::ops;
 use compute::{
     Activated, Backend, ExpertForm, ExpertRows, HostExpertWeights, HostMatrix, HostVector, LayerInput, Part, Router,
@@ -29,6 +31,8 @@ pub struct Experts<B: Backend> {
     scales: Option<B::Vector>,
     mlps: Mlps<B>,
     shared: Option<Shared<B>>,
+    /// How often each expert was chosen, where that is counted.
+    counts: Option<B::ExpertCounts>,
 }
 
 /// The MLPs of experts.
@@ -258,6 +262,7 @@ impl<B: Backend> Experts<B> {
             correction,
             scales,
             mlps,
+            counts: None,
             shared: match &spec.shared {
                 None => None,
                 Some(spec::SharedExpert { mlp, gate }) => Some(Shared {
@@ -269,6 +274,37 @@ impl<B: Backend> Experts<B> {
                 }),
             },
         })
+    }
+
+    /// Counts how often each expert is chosen from now on.
+    pub fn count(&mut self, backend: &B) -> Result<()> {
+        self.counts = Some(backend.expert_counts(self.kind.router.experts)?);
+        Ok(())
+    }
+
+    /// What was counted. `None`: nothing is.
+    pub fn counts(&self) -> Option<&B::ExpertCounts> {
+        self.counts.as_ref()
+    }
+
+    /// Its products, in order.
+    pub fn work(&self) -> Vec<Work<'_, B>> {
+        let chosen = self.kind.router.chosen;
+        let mut work = vec![Work::product("router", &self.router)];
+        // Those on the host are computed by the CPU.
+        if let Mlps::OnDevice { gate_up, form, down, .. } = &self.mlps {
+            let (name, after) = match *form {
+                ExpertForm::Gated(activation) => ("experts gate_up", After::Gate(activation)),
+                ExpertForm::Ungated(_) => ("experts up", After::Store),
+            };
+            work.push(Work::Experts { name, weight: gate_up, chosen, after });
+            work.push(Work::Experts { name: "experts down", weight: down, chosen, after: After::Store });
+        }
+        if let Some(Shared { mlp, gate }) = &self.shared {
+            work.extend([mlp.into_work(["shared gate_up", "shared up"]), Work::product("shared down", mlp.output())]);
+            work.extend(gate.iter().map(|gate| Work::product("shared gate", gate)));
+        }
+        work
     }
 
     /// What it adds to the stream, as far as this rank computes it. `x` is what experts read, and `stream` the stream itself. `[tokens, hidden]`
@@ -293,6 +329,9 @@ impl<B: Backend> Experts<B> {
         self.router.forward(backend, logits, read);
         let vectors = RouterVectors { bias: self.correction.as_ref(), scales: self.scales.as_ref() };
         ops::route(backend, routes, logits, vectors, &self.kind.router);
+        if let Some(counts) = &self.counts {
+            ops::count_experts(backend, counts, routes, device_batch);
+        }
         if let Mlps::OnDevice { gate_up: into, gate_up_bias, form, down, down_bias } = &self.mlps {
             let layer = LayerInput::new(x, into, gate_up_bias.as_ref());
             match *form {

@@ -2,10 +2,12 @@
 
 use crate::linear::{Inputs, Linear, Projection};
 use crate::names::{GateUpNames, MlpNames};
+use crate::products::Work;
 use crate::shard::{Back, Sharding};
 use crate::spec::{self, DecoderSpec, FeedForward, MlpForm};
 use crate::weights::Weights;
 use base::error::Result;
+use compute::explain::After;
 use compute::ops;
 use compute::{Activated, Backend, Curve, Part, Tensor};
 use std::ops::Range;
@@ -118,6 +120,18 @@ impl<B: Backend> Mlp<B> {
     /// The layer that reads the input.
     pub fn input(&self) -> &Linear<B> {
         &self.into
+    }
+
+    /// The product into it. `names`: with a gate, and without.
+    pub fn into_work(&self, [gated, plain]: [&'static str; 2]) -> Work<'_, B> {
+        let weight = self.into.weight();
+        match self.form {
+            MlpForm::Gated { activation, gate_scale: 1.0 } => {
+                Work::Product { name: gated, weight, after: After::Gate(activation) }
+            }
+            MlpForm::Gated { .. } | MlpForm::GatedBy(_) => Work::product(gated, &self.into),
+            MlpForm::Ungated(_) => Work::product(plain, &self.into),
+        }
     }
 
     /// The projection of what [`forward`](Self::forward) returns back into the stream.

@@ -5,13 +5,15 @@ mod layer_input;
 mod mlp;
 
 use crate::linear::Linear;
+use crate::products::Work;
 use crate::shard::Sharding;
 use crate::spec::{self, DecoderSpec};
 use crate::stream::SublayerOutput;
 use crate::weights::Weights;
 use base::error::Result;
 use compute::{Backend, Tensor};
-use experts::{Experts, ExpertsScratch};
+pub use experts::Experts;
+use experts::ExpertsScratch;
 use layer_input::{LayerInput, LayerInputScratch};
 use mlp::{Mlp, MlpScratch};
 
@@ -80,6 +82,19 @@ impl<B: Backend> FeedForward<B> {
             FeedForward::Dense(mlp) => Some(mlp.input()),
             FeedForward::LayerInput(part) => Some(part.input()),
             FeedForward::Experts(_) => None,
+        }
+    }
+
+    /// Its products, in order.
+    pub fn work(&self) -> Vec<Work<'_, B>> {
+        match self {
+            FeedForward::Dense(mlp) => {
+                vec![mlp.into_work(["gate_up", "up"]), Work::back("down", mlp.output())]
+            }
+            FeedForward::LayerInput(part) => {
+                vec![Work::product("input gate", part.input()), Work::back("input back", part.output())]
+            }
+            FeedForward::Experts(experts) => experts.work(),
         }
     }
 

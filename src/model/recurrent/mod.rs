@@ -5,6 +5,7 @@ mod short_conv;
 mod state_space;
 
 use crate::linear::Linear;
+use crate::products::Work;
 use crate::shard::Sharding;
 use crate::spec::{self, DecoderSpec};
 use crate::weights::Weights;
@@ -163,6 +164,16 @@ impl<B: Backend> Recurrent<B> {
             Recurrent::ShortConv(conv) => conv.input(),
             Recurrent::StateSpace(scan) => scan.input(),
         }
+    }
+
+    /// What it computes, in order.
+    pub fn work(&self) -> Vec<Work<'_, B>> {
+        let recurrence = match self {
+            Recurrent::GatedDelta(_) => "gated delta rule",
+            Recurrent::ShortConv(_) => "short convolution",
+            Recurrent::StateSpace(_) => "selective scan",
+        };
+        vec![Work::product("in", self.input()), Work::Recurrence(recurrence), Work::back("out", self.output())]
     }
 
     /// The projection of what [`forward`](Self::forward) returns back into the stream.

@@ -366,6 +366,7 @@ class nvllm_engine_config(Structure):
         ("gpu_memory_bytes", c_uint64),
         ("state_checkpoint_interval", c_uint64),
         ("host_expert_layers", c_int32),
+        ("expert_statistics", c_uint32),
     ]
 
 
@@ -403,6 +404,7 @@ class nvllm_model_info(Structure):
         ("num_labels", c_uint32),
         ("host_expert_bytes", c_uint64),
         ("host_expert_layers", c_uint32),
+        ("scores_tokens", c_uint32),
     ]
 
 
@@ -416,6 +418,17 @@ class nvllm_model_file(Structure):
         ("descriptor", c_int64),
         ("offset", c_uint64),
         ("size", c_uint64),
+    ]
+
+
+class nvllm_explain_options(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("gpu", c_char_p),
+        ("rows", c_uint32),
+        ("tokens", c_uint32),
+        ("context_len", c_uint32),
+        ("layer", c_uint32),
     ]
 
 
@@ -618,6 +631,8 @@ FUNCTIONS = [
     ("nvllm_model_file_init", None, [POINTER(nvllm_model_file), c_size_t]),
     ("nvllm_engine_new_from", c_int32, [POINTER(nvllm_engine_config), POINTER(nvllm_model_file), c_size_t, POINTER(c_void_p), POINTER(nvllm_error)]),
     ("nvllm_quantize_folder", c_int32, [c_char_p, c_char_p, c_int32, nvllm_progress_fn, c_void_p, POINTER(nvllm_error)]),
+    ("nvllm_explain_options_init", None, [POINTER(nvllm_explain_options), c_size_t]),
+    ("nvllm_explain", c_int32, [POINTER(nvllm_engine_config), POINTER(nvllm_explain_options), c_char_p, c_size_t, POINTER(c_size_t), POINTER(nvllm_error)]),
     ("nvllm_request_options_init", None, [POINTER(nvllm_request_options), c_size_t]),
     ("nvllm_default_options", c_int32, [c_void_p, POINTER(nvllm_request_options), POINTER(nvllm_error)]),
     ("nvllm_add_request", c_int32, [c_void_p, c_char_p, c_size_t, POINTER(nvllm_request_options), POINTER(c_uint64), POINTER(nvllm_error)]),
@@ -663,6 +678,7 @@ FUNCTIONS = [
     ("nvllm_answer_parser_free", None, [c_void_p]),
     ("nvllm_stats_init", None, [POINTER(nvllm_stats), c_size_t]),
     ("nvllm_get_stats", c_int32, [c_void_p, POINTER(nvllm_stats), POINTER(nvllm_error)]),
+    ("nvllm_expert_tokens", c_int32, [c_void_p, c_size_t, POINTER(c_uint64), c_size_t, POINTER(c_size_t), POINTER(nvllm_error)]),
     ("nvllm_metrics_text", c_int32, [c_void_p, c_char_p, c_size_t, POINTER(c_size_t), POINTER(nvllm_error)]),
 ]
 
@@ -761,6 +777,9 @@ class EngineConfig(TypedDict, total=False):
     #: message says which one is sufficient. Not with several ranks. Default 0: as many as the GPU has no memory for.
     #: -1: none.
     host_expert_layers: int | None
+    #: 0 or 1: whether nvllm_expert_tokens counts how many tokens each expert of a model with experts is chosen for.
+    #: Default 0, because counting is one more kernel per layer on a GPU.
+    expert_statistics: bool | None
 
 
 class RequestOptions(TypedDict, total=False):

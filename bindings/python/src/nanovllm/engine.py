@@ -577,6 +577,22 @@ class Engine:
                     raise
             buffer = (c_uint8 * needed.value)()
 
+    def expert_tokens(self, layer: int) -> list[int]:
+        """How many tokens each expert of a layer was chosen for since an engine with `expert_statistics` was opened; empty for a layer without
+        experts.
+        """
+        needed = c_size_t()
+        at = integer(layer, c_size_t, "layer")
+        counts = (c_uint64 * 128)()
+        try:
+            self._call_alone(library.nvllm_expert_tokens, at, counts, len(counts), byref(needed))
+        except Error as error:
+            if error.status != Status.ERR_BUFFER_TOO_SMALL:
+                raise
+            counts = (c_uint64 * needed.value)()
+            self._call_alone(library.nvllm_expert_tokens, at, counts, len(counts), byref(needed))
+        return counts[: needed.value]
+
     def restore_prefix(self, saved: bytes) -> int:
         """Puts a saved prefix into the prefix cache, and returns how many tokens it covers."""
         restored = c_size_t()

@@ -91,6 +91,29 @@ pub struct Arithmetic {
     pub activations: Activations,
 }
 
+/// What explanations call the kernels for weights in `coding`: what they multiply.
+pub fn kernel_name(isa: Isa, activations: Activations, coding: WeightFormat) -> &'static str {
+    let isa = match activations {
+        Activations::Rounded => isa,
+        Activations::F32 => isa.in_f32(),
+    };
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+    if activations == Activations::Rounded && integer::takes(isa, coding) {
+        return "integers";
+    }
+    #[cfg(target_arch = "x86_64")]
+    if isa == Isa::Amx && matches!(coding, WeightFormat::Bf16 | WeightFormat::Scaled(_)) {
+        return if coding.is_plain() { "tiles of bf16" } else { "tiles of bf16, dequantized by slices" };
+    }
+    let rounds = isa.rounds_activations() && !matches!(coding, WeightFormat::F32 | WeightFormat::F16);
+    match (coding.is_plain(), rounds) {
+        (true, true) => "bf16",
+        (true, false) => "f32",
+        (false, true) => "bf16, dequantized by slices",
+        (false, false) => "f32, dequantized by slices",
+    }
+}
+
 /// The rows of a product.
 #[derive(Clone, Copy)]
 pub struct Rows<'a> {

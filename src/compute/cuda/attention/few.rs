@@ -56,6 +56,7 @@ pub const GROUP_MAX: usize = 8;
 /// Thread blocks of a cluster, for few rows and for more.
 pub const CLUSTERS: [usize; 3] = [8, 4, 2];
 const WARPS: usize = 4;
+pub const THREADS: usize = 32 * WARPS;
 /// Tokens of a unit.
 const UNIT_TOKENS: usize = 16;
 /// Copies of a unit. A fourth one takes the memory of the next product's thread block. One H200, decode step of the 0.6B shape at batch 1 and
@@ -159,6 +160,6 @@ impl RopeAndAttention {
             sinks: sinks_of(scoring),
         };
         let (blocks, shared_bytes) = ([pairs * cluster, 1, 1], shared_bytes(group, head_dim));
-        self.kernel.launch_clusters(device.chaining, blocks, cluster, 32 * WARPS, shared_bytes, &params)
+        self.kernel.launch_clusters(device.chaining, blocks, cluster, THREADS, shared_bytes, &params)
     }
 }

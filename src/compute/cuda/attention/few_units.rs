@@ -41,6 +41,7 @@ params! {
 
 /// `WARPS` of the kernel. A fourth one, with a ring of its own, takes the memory of the next product's thread block.
 const WARPS: usize = 3;
+pub const THREADS: usize = 32 * WARPS;
 /// `RING_BYTES` of the kernel.
 const RING_BYTES: usize = 32 * 1024;
 /// Thread blocks for each (row, KV head) at least: two have more units than warps, and what is not asked for before the wait comes late. One H200,
@@ -105,6 +106,6 @@ impl FewUnits {
             sinks: sinks_of(scoring),
         };
         let (blocks, shared_bytes) = ([pairs * cluster, 1, 1], shared_bytes(group, head_dim, cluster));
-        self.kernel.launch_clusters(device.chaining, blocks, cluster, 32 * WARPS, shared_bytes, &params)
+        self.kernel.launch_clusters(device.chaining, blocks, cluster, THREADS, shared_bytes, &params)
     }
 }

@@ -40,7 +40,7 @@ pub const TILE_QUERIES: usize = 128;
 const TILE_KEYS: usize = 128;
 const QUERY_STAGES: usize = 2;
 const BARRIER_BYTES: usize = 1024;
-const THREADS: usize = 384;
+pub const THREADS: usize = 384;
 /// Queries of a box.
 const BOX_QUERIES: usize = 64;
 

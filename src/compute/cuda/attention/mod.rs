@@ -20,7 +20,9 @@ use super::driver::{Address, Facts};
 use super::kv_cache::CacheLayer;
 use super::matrix::Vector;
 use super::storage::Tensor;
-use crate::{AttentionSpec, HeadRows, KvFormat, KvShape, QkNormRope, Rounding, Scoring};
+use crate::cuda::gemm::Grid;
+use crate::explain::{AttentionHeads, Pass};
+use crate::{AttentionSpec, HeadRows, KvFormat, KvShape, QkNormRope, Reach, Rounding, Scoring};
 use base::error::{Error, Result};
 use decode::Decode;
 use few::RopeAndAttention;
@@ -36,6 +38,39 @@ const PLANNED: &str = "a plan for this device and cache";
 
 /// Query heads of a KV head that the decode kernels know.
 const GROUP_MAX: usize = 16;
+
+/// The kernels of the attention of a layer, and thread blocks and threads of the one that reads the keys, for explanations.
+pub fn describe(heads: &AttentionHeads, pass: &Pass, facts: Facts, rounding: Rounding) -> Result<(String, Grid)> {
+    let AttentionHeads { spec, kv_heads, head_dim, is_common } = *heads;
+    let shape = KvShape { block_size: 16, kv_heads, head_dim, format: pass.kv_format };
+    check(&shape, spec.heads)?;
+    let variant = variant(head_dim)?;
+    let is_decode = pass.tokens == 1 && spec.reach == Reach::Back;
+    let rows = Rows { rows: pass.rows, is_decode, has_decode: is_decode, has_prompts: !is_decode, shares_keys: false };
+    let attention = plan::Attention { spec: &spec, shape, rows };
+    let prepared = PreparedHeads { are_known: is_common && spec.heads / kv_heads <= few::GROUP_MAX };
+    let kernels = plan::describe(&attention, prepared, facts, rounding);
+    let tiles = pass.rows * pass.tokens.div_ceil(variant.tile_queries) * spec.heads;
+    let decode = || {
+        let (warps, ctas) = (variant.decode_warps, resident_ctas(facts, variant, shape.format));
+        (facts.processors * ctas, 32 * warps)
+    };
+    let (blocks, threads) = match plan::fused(&attention, prepared, facts, rounding) {
+        Some(plan::Fused::Few { cluster }) => {
+            let is_invariant = rounding == Rounding::BatchInvariant;
+            (pass.rows * kv_heads * cluster, if is_invariant { few_units::THREADS } else { few::THREADS })
+        }
+        Some(plan::Fused::Decode(_)) => decode(),
+        None => match plan::plan(&attention, facts, rounding) {
+            plan::Plan { decode: Some(plan::Decode::Split(_)), .. } => decode(),
+            plan::Plan { decode: Some(plan::Decode::Units), .. } => units::grid(facts),
+            plan::Plan { decode: Some(plan::Decode::Invariant), .. } => (kv_heads * pass.rows, 32 * parts_of(head_dim)),
+            plan::Plan { prompts: Some(plan::Prompts::Hopper), .. } => (facts.processors.min(tiles), hopper::THREADS),
+            plan::Plan { .. } => (tiles, prefill::THREADS),
+        },
+    };
+    Ok((kernels, Grid::line(blocks, threads, 0)))
+}
 
 /// What is fixed for a head dimension: `KERNELS` at the end of the two .cu files.
 struct Variant {

@@ -115,12 +115,41 @@ pub fn plan(attention: &Attention, gpu: Facts, rounding: Rounding) -> Plan {
     Plan { decode: rows.has_decode.then_some(decode), prompts: rows.has_prompts.then_some(prompts) }
 }
 
+/// The kernels of a pass, as explanations and `tests/plans` have them.
+pub fn describe(attention: &Attention, heads: PreparedHeads, gpu: Facts, rounding: Rounding) -> String {
+    let d = attention.shape.head_dim;
+    match fused(attention, heads, gpu, rounding) {
+        Some(Fused::Few { cluster }) if rounding == Rounding::Fastest => {
+            format!("attention_few_d{d}, {cluster} thread blocks for a row and KV head")
+        }
+        Some(Fused::Few { cluster }) => {
+            format!("attention_few_units_d{d}, {cluster} thread blocks for a row and KV head")
+        }
+        Some(Fused::Decode(plan)) => plan.kernel(d),
+        None => {
+            let Plan { decode, prompts } = plan(attention, gpu, rounding);
+            let decode = decode.map(|decode| match decode {
+                Decode::Split(plan) if plan.is_shared => format!("attention_shared_d{d}, {}", plan.kernel(d)),
+                Decode::Split(plan) => plan.kernel(d),
+                Decode::Units => format!("attention_units_d{d}"),
+                Decode::Invariant => prefill::Plan::Invariant.kernel(d),
+            });
+            let prompts = prompts.map(|prompts| match (prompts, rounding) {
+                (Prompts::Hopper, Rounding::Fastest) => format!("attention_hopper_d{d}"),
+                (Prompts::Hopper, Rounding::BatchInvariant) => format!("attention_hopper_units_d{d}"),
+                (Prompts::Prefill(plan), _) => plan.kernel(d),
+            });
+            ["rope_and_cache".to_owned()].into_iter().chain(decode).chain(prompts).collect::<Vec<_>>().join(", ")
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::shared;
     use super::*;
     use crate::KvFormat;
-    use crate::cuda::driver::tests::{A100, H100, RTX_4090};
+    use crate::cuda::gpus::{A100, H100, RTX_4090};
     use formats::DType;
     use std::fmt::Write;
 
@@ -130,34 +159,6 @@ mod tests {
         ("shared", Rows { rows: 1, is_decode: true, has_decode: true, has_prompts: false, shares_keys: true }),
         ("mixed", Rows { rows: 2, is_decode: false, has_decode: true, has_prompts: true, shares_keys: false }),
     ];
-
-    fn text(attention: &Attention, are_known: bool, gpu: Facts, rounding: Rounding) -> String {
-        let d = attention.shape.head_dim;
-        match fused(attention, PreparedHeads { are_known }, gpu, rounding) {
-            Some(Fused::Few { cluster }) if rounding == Rounding::Fastest => {
-                format!("attention_few_d{d}, {cluster} thread blocks for a row and KV head")
-            }
-            Some(Fused::Few { cluster }) => {
-                format!("attention_few_units_d{d}, {cluster} thread blocks for a row and KV head")
-            }
-            Some(Fused::Decode(plan)) => plan.kernel(d),
-            None => {
-                let Plan { decode, prompts } = plan(attention, gpu, rounding);
-                let decode = decode.map(|decode| match decode {
-                    Decode::Split(plan) if plan.is_shared => format!("attention_shared_d{d}, {}", plan.kernel(d)),
-                    Decode::Split(plan) => plan.kernel(d),
-                    Decode::Units => format!("attention_units_d{d}"),
-                    Decode::Invariant => prefill::Plan::Invariant.kernel(d),
-                });
-                let prompts = prompts.map(|prompts| match (prompts, rounding) {
-                    (Prompts::Hopper, Rounding::Fastest) => format!("attention_hopper_d{d}"),
-                    (Prompts::Hopper, Rounding::BatchInvariant) => format!("attention_hopper_units_d{d}"),
-                    (Prompts::Prefill(plan), _) => plan.kernel(d),
-                });
-                ["rope_and_cache".to_owned()].into_iter().chain(decode).chain(prompts).collect::<Vec<_>>().join(", ")
-            }
-        }
-    }
 
     fn table(gpu: Facts, rounding: Rounding) -> String {
         let mut table = String::new();
@@ -177,7 +178,7 @@ mod tests {
                 for (name, rows) in ROWS.into_iter().filter(|(_, rows)| shares || !rows.shares_keys) {
                     let text_of = |count| {
                         let rows = Rows { rows: count, ..rows };
-                        text(&Attention { spec: &spec, shape, rows }, are_known, gpu, rounding)
+                        describe(&Attention { spec: &spec, shape, rows }, PreparedHeads { are_known }, gpu, rounding)
                     };
                     let mut range = (rows.rows, text_of(rows.rows));
                     for count in rows.rows + 1..=257 {

@@ -37,6 +37,9 @@ params! {
 /// More positions behind a query than any row has, of which sums with positions do not overflow.
 const AHEAD_MAX: i32 = 1 << 29;
 
+/// Of a tile of queries.
+pub const THREADS: usize = 128;
+
 /// Which kernel of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plan {
@@ -134,9 +137,9 @@ impl Prefill {
             Plan::Prefill | Plan::BothWays => spec.heads * tiles.len,
         };
         let (kernel, threads, shared_bytes) = match plan {
-            Plan::Prefill => (&self.kernel, 128, self.shared_bytes),
+            Plan::Prefill => (&self.kernel, THREADS, self.shared_bytes),
             Plan::BothWays => {
-                (self.both_ways.as_ref().expect("an encoder has no cache in int8"), 128, self.shared_bytes)
+                (self.both_ways.as_ref().expect("an encoder has no cache in int8"), THREADS, self.shared_bytes)
             }
             Plan::Invariant => (&self.invariant, 32 * parts_of(shape.head_dim), self.invariant_shared_bytes),
         };

@@ -60,6 +60,11 @@ pub fn workers(facts: Facts) -> usize {
     facts.processors * BLOCKS_PER_PROCESSOR * WARPS
 }
 
+/// Thread blocks of a launch, and threads of each.
+pub fn grid(facts: Facts) -> (usize, usize) {
+    (workers(facts) / WARPS, 32 * WARPS)
+}
+
 /// Whether the plan of attention over such a cache is for these workers.
 pub fn is_chosen(facts: Facts, shape: &KvShape, rounding: Rounding) -> bool {
     rounding == Rounding::BatchInvariant && is_served(facts, shape)

@@ -1,6 +1,7 @@
 //! The launch of `kernels/gemm_gated.cu`: gates and up of many tokens on compute capability 9.0, which rows of weights share a tile, and
 //! which layers are left to a product and the activation after it.
 
+use super::grid::Grid;
 use super::plan::Gemm;
 use super::product::LinearParams;
 use crate::Activation;
@@ -93,6 +94,10 @@ impl Plan {
     pub fn kernel(&self) -> String {
         format!("gemm_gated_r{}", TILES[self.tile].rows)
     }
+
+    pub fn grid(&self) -> Grid {
+        Grid::line(self.blocks, THREADS, TILES[self.tile].shared_bytes())
+    }
 }
 
 /// Whether it computes such a layer at all.
@@ -167,7 +172,8 @@ impl Kernels {
         };
         let index = ACTIVATIONS.iter().position(|(a, _)| *a == activation).expect("all are there");
         let kernel = &self.0[plan.tile][index];
-        kernel.launch(device.chaining, [plan.blocks, 1, 1], THREADS, tile.shared_bytes(), &params)
+        let Grid { blocks, threads, shared_bytes } = plan.grid();
+        kernel.launch(device.chaining, blocks, threads, shared_bytes, &params)
     }
 }
 

@@ -7,6 +7,7 @@
 //! multiprocessors, of which some may have nothing to compute: an empty multiprocessor would get two of the next layer's.
 
 use super::gemv_stream;
+use super::grid::Grid;
 use super::plan::Gemm;
 use super::product::{FewTokensParams, Product, Results};
 use crate::cuda::device::Device;
@@ -111,6 +112,10 @@ impl Plan {
     pub fn kernel(&self) -> String {
         VARIANTS[self.variant].name()
     }
+
+    pub fn grid(&self, k: usize) -> Grid {
+        Grid::line(self.blocks, 32 * VARIANTS[self.variant].warps(k), self.shared_bytes)
+    }
 }
 
 /// The kernels of [`VARIANTS`].
@@ -135,8 +140,8 @@ impl Kernels {
     /// Launches a product of at most 8 tokens.
     pub fn run(&self, device: &Device, product: &Product, results: Results, plan: &Plan) -> Result<()> {
         let few = FewTokensParams::new(product, results);
-        let threads = 32 * VARIANTS[plan.variant].warps(few.k as usize);
-        self.0[plan.variant].launch(device.chaining, [plan.blocks, 1, 1], threads, plan.shared_bytes, &few)
+        let Grid { blocks, threads, shared_bytes } = plan.grid(few.k as usize);
+        self.0[plan.variant].launch(device.chaining, blocks, threads, shared_bytes, &few)
     }
 }
 

@@ -1,5 +1,6 @@
 //! The launch of `kernels/gemv_stream.cu`: layers of plain weights for up to 64 tokens, and gates of up to 8.
 
+use super::grid::Grid;
 use super::plan::{Gemm, Gpu};
 use super::product::{FewTokensParams, Product, Results};
 use crate::cuda::device::Device;
@@ -139,6 +140,10 @@ impl Plan {
     pub fn kernel(&self, is_gated: bool) -> String {
         self.variant.name(is_gated, self.is_deep)
     }
+
+    pub fn grid(&self) -> Grid {
+        Grid::line(self.blocks, 32 * self.warps, self.shared_bytes)
+    }
 }
 
 struct Loaded {
@@ -174,11 +179,11 @@ impl Kernels {
     pub fn run(&self, device: &Device, product: &Product, results: Results, plan: &Plan) -> Result<()> {
         let is_planned = |loaded: &&Loaded| loaded.variant == plan.variant && loaded.is_deep == plan.is_deep;
         let Loaded { sums, gated, .. } = self.0.iter().find(is_planned).expect("plans are made of what is loaded");
-        let (blocks, threads) = ([plan.blocks, 1, 1], 32 * plan.warps);
+        let Grid { blocks, threads, shared_bytes } = plan.grid();
         let kernel = match results {
             Results::Sums => sums,
             Results::Gated(_) => gated.as_ref().expect("plans of gates are made of what is loaded"),
         };
-        kernel.launch(device.chaining, blocks, threads, plan.shared_bytes, &FewTokensParams::new(product, results))
+        kernel.launch(device.chaining, blocks, threads, shared_bytes, &FewTokensParams::new(product, results))
     }
 }

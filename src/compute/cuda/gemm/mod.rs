@@ -7,6 +7,7 @@ mod cublaslt_handle;
 mod gated;
 mod gemv_shared;
 mod gemv_stream;
+mod grid;
 mod late_cublaslt;
 mod plan;
 mod product;
@@ -14,7 +15,8 @@ pub mod quantized;
 mod swap_ab;
 mod tiled;
 
-pub use plan::{Epilogue, Quantized, Route, Weights};
+pub use grid::Grid;
+pub use plan::{Epilogue, Gemm, Gpu, Launch, Quantized, Route, Weights, applies_factors, plan, plan_slice, slices};
 pub use product::{Added, LinearParams, Results};
 
 #[cfg(test)]
@@ -31,7 +33,7 @@ use crate::LayerInput;
 use base::error::Result;
 use cublaslt::Outcome;
 use late_cublaslt::LateBlas;
-use plan::{CUBLASLT, Gemm, Gpu, Launch, applies_factors, plan, plan_slice, slices};
+use plan::CUBLASLT;
 use product::{Norms, Product};
 use quantized::QuantizedProduct;
 use std::ops::Range;

@@ -5,6 +5,7 @@
 //!
 //! Invariant: with [`Rounding::BatchInvariant`] the kernel and its cut of k depend on k alone.
 
+use super::grid::Grid;
 use super::quantized::weights::Form;
 use super::swap_ab::SwapAb;
 use super::{gated, gemv_shared, gemv_stream, quantized, swap_ab, tiled};
@@ -133,7 +134,6 @@ impl Launch {
     pub fn squares(&self, gemm: &Gemm, dtype: DType) -> Option<usize> {
         let parts = match self {
             Launch::SwapAb(launch) => return launch.squares(gemm, dtype),
-            Launch::QuantizedSwapAb(plan) => plan.square_parts(gemm.n)?,
             _ if self.applies_factors(gemm.m) => gemm.n / EIGHT,
             _ => return None,
         };
@@ -148,7 +148,6 @@ impl Launch {
     pub fn applies_factors(&self, m: usize) -> bool {
         match self {
             Launch::SwapAb(_) => true,
-            Launch::QuantizedSwapAb(plan) => plan.applies_factors(),
             Launch::GemvShared(_)
             | Launch::GemvStream(_)
             | Launch::QuantizedGemvShared(_)
@@ -157,9 +156,24 @@ impl Launch {
         }
     }
 
+    /// The sizes of its launch. `None` for cuBLASLt, which chooses them itself, and for slices, of which there are several launches.
+    pub fn grid(&self, gemm: &Gemm, gpu: Facts) -> Option<Grid> {
+        Some(match self {
+            Launch::SwapAb(launch) => launch.grid(gpu),
+            Launch::Gated(plan) => plan.grid(),
+            Launch::GemvShared(plan) => plan.grid(gemm.k),
+            Launch::GemvStream(plan) => plan.grid(),
+            Launch::Tiled(plan) => plan.grid(),
+            Launch::QuantizedSwapAb(plan) => plan.grid(),
+            Launch::QuantizedGemvShared(plan) => plan.grid(),
+            Launch::QuantizedGemv(plan) => plan.grid(),
+            Launch::QuantizedGemvStream(plan) => plan.grid(),
+            Launch::Cublaslt | Launch::Dequantize { .. } => return None,
+        })
+    }
+
     /// Thread blocks that divide k.
-    #[cfg(test)]
-    fn split(&self) -> usize {
+    pub fn split(&self) -> usize {
         match self {
             Launch::SwapAb(launch) => launch.split(),
             Launch::QuantizedSwapAb(plan) => plan.split,
@@ -347,7 +361,7 @@ fn read_once(gemm: &Gemm, quantized: Quantized, gpu: &Gpu) -> Option<Launch> {
     let shared = || quantized::gemv_shared::Plan::new(gemm, quantized, gpu.facts).map(Launch::QuantizedGemvShared);
     let scaled = || quantized::gemv::Plan::new(gemm, quantized, gpu.facts).map(Launch::QuantizedGemv);
     if gemm.epilogue == Epilogue::AddNorm {
-        let launch = if has_few_norms(gemm, gpu) { shared().or_else(scaled) } else { swap_ab() };
+        let launch = has_few_norms(gemm, gpu).then(|| shared().or_else(scaled)).flatten();
         return launch.filter(|launch| launch.squares(gemm, gpu.dtype).is_some());
     }
     if gemm.m > FEW_TOKENS
@@ -381,7 +395,7 @@ pub fn plan_slice(gemm: &Gemm, rows: usize, gpu: &Gpu) -> Launch {
 pub mod tests {
     use super::super::quantized::tests::quantized;
     use super::*;
-    use crate::cuda::driver::tests::{A100, H100, RTX_4090};
+    use crate::cuda::gpus::{A100, H100, RTX_4090};
     use formats::Block;
     use std::fmt::Write;
 

@@ -11,6 +11,7 @@ mod full_n;
 mod invariant;
 mod m128;
 
+use super::grid::Grid;
 use super::plan::{Epilogue, Gemm};
 use super::product::{LinearParams, Norms, Product, Results, RowNorms};
 use crate::Activation;
@@ -155,6 +156,11 @@ impl Plan {
         Plan { tile, grid, split, chains, stages, shared_bytes: BARRIER_BYTES + stages * stage + inbox }
     }
 
+    fn grid(&self) -> Grid {
+        let blocks = [self.grid[0] * self.split, self.grid[1], 1];
+        Grid { blocks, threads: THREADS, shared_bytes: self.shared_bytes }
+    }
+
     /// What stands before the tokens of a tile in the name of its kernel.
     fn prefix(&self, epilogue: Epilogue) -> &'static str {
         match epilogue {
@@ -264,12 +270,20 @@ impl Launch {
     }
 
     /// Thread blocks that divide k.
-    #[cfg(test)]
     pub fn split(&self) -> usize {
         match self {
             Launch::Tile(plan) => plan.split,
             Launch::FullN(plan) => plan.split,
             Launch::Large(_) | Launch::M128(_) => 1,
+        }
+    }
+
+    pub fn grid(&self, gpu: Facts) -> Grid {
+        match self {
+            Launch::Tile(plan) => plan.grid(),
+            Launch::Large(plan) => plan.grid(gpu),
+            Launch::M128(plan) => plan.grid(),
+            Launch::FullN(plan) => plan.grid(),
         }
     }
 }
@@ -370,8 +384,8 @@ impl SwapAb {
     ) -> Result<()> {
         let boxes = plan.boxes((params.m as usize).next_multiple_of(SWIZZLE_ROWS));
         let params = swap_ab_params(device, params, boxes, [plan.stages, plan.split, plan.split], results)?;
-        let (kernel, blocks) = (self.full_n.kernel(plan, results), [plan.split, plan.tiles, 1]);
-        kernel.launch_clusters(chaining, blocks, plan.split, plan.threads(), plan.shared_bytes, &params)
+        let (kernel, Grid { blocks, threads, shared_bytes }) = (self.full_n.kernel(plan, results), plan.grid());
+        kernel.launch_clusters(chaining, blocks, plan.split, threads, shared_bytes, &params)
     }
 
     /// By a kernel of `gemm_m128.cu`.
@@ -384,8 +398,8 @@ impl SwapAb {
         results: (Results, Norms),
     ) -> Result<()> {
         let params = swap_ab_params(device, params, plan.boxes(), [plan.stages, 1, 1], results)?;
-        let ([tiles, columns], kernel) = (plan.grid, self.m128.kernel(plan, results.0));
-        kernel.launch(chaining, [tiles, columns, 1], m128::THREADS, plan.shared_bytes, &params)
+        let (kernel, Grid { blocks, threads, shared_bytes }) = (self.m128.kernel(plan, results.0), plan.grid());
+        kernel.launch(chaining, blocks, threads, shared_bytes, &params)
     }
 
     fn launch_tile(
@@ -411,8 +425,8 @@ impl SwapAb {
         let boxes = Boxes { columns: COLUMNS, tokens, depth };
         let params =
             swap_ab_params(device, params, boxes, [plan.stages, plan.split, plan.split * plan.chains], results)?;
-        let blocks = [plan.grid[0] * plan.split, plan.grid[1], 1];
-        kernel.launch_clusters(chaining, blocks, plan.split, THREADS, plan.shared_bytes, &params)
+        let Grid { blocks, threads, shared_bytes } = plan.grid();
+        kernel.launch_clusters(chaining, blocks, plan.split, threads, shared_bytes, &params)
     }
 }
 
@@ -467,7 +481,7 @@ fn swap_ab_params(
 pub mod tests {
     use super::super::plan::Weights;
     use super::*;
-    pub use crate::cuda::driver::tests::H100 as H200;
+    pub(in crate::cuda) use crate::cuda::gpus::H100 as H200;
 
     /// A layer of plain weights.
     pub fn gemm([m, n, k]: [usize; 3], epilogue: Epilogue) -> Gemm {

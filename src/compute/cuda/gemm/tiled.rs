@@ -1,6 +1,7 @@
 //! The launch of `kernels/gemm_tiled.cu`: layers of plain weights for any number of tokens, on every device.
 
 use super::gemv_stream::DEPTH;
+use super::grid::Grid;
 use super::plan::Gemm;
 use super::product::Product;
 use crate::cuda::device::Device;
@@ -66,6 +67,11 @@ impl Plan {
     pub fn kernel(&self) -> String {
         TILES[self.tile].name()
     }
+
+    pub fn grid(&self) -> Grid {
+        let ([tokens, columns], tile) = (self.grid, &TILES[self.tile]);
+        Grid { blocks: [tokens, columns, 1], threads: tile.threads, shared_bytes: tile.shared_bytes() }
+    }
 }
 
 /// The kernels of [`TILES`].
@@ -85,8 +91,7 @@ impl Kernels {
 
     /// Launches a product.
     pub fn run(&self, chaining: Chaining, product: &Product, plan: &Plan) -> Result<()> {
-        let ([tokens, columns], tile) = (plan.grid, &TILES[plan.tile]);
-        let kernel = &self.0[plan.tile];
-        kernel.launch(chaining, [tokens, columns, 1], tile.threads, tile.shared_bytes(), &product.params)
+        let Grid { blocks, threads, shared_bytes } = plan.grid();
+        self.0[plan.tile].launch(chaining, blocks, threads, shared_bytes, &product.params)
     }
 }

@@ -7,6 +7,7 @@ use super::weights::{self, Form, Kind, QuantizedWeights};
 use crate::cuda::device::Device;
 use crate::cuda::driver::{Address, Facts};
 use crate::cuda::gemm::gemv_stream;
+use crate::cuda::gemm::grid::Grid;
 use crate::cuda::gemm::plan::{Gemm, Quantized};
 use crate::cuda::kernels::{Kernel, suffix};
 use crate::cuda::params::params;
@@ -44,7 +45,7 @@ struct Variant {
 const fn variant(tokens: usize, columns: usize, warps_max: usize, stages: usize, sets: usize) -> Variant {
     Variant { tokens, columns, warps_max, stages, sets }
 }
-const VARIANTS: [Variant; 9] = [
+const VARIANTS: [Variant; 7] = [
     variant(8, 8, 16, 3, 2),
     variant(8, 16, 16, 4, 2),
     variant(8, 32, 16, 4, 2),
@@ -52,11 +53,9 @@ const VARIANTS: [Variant; 9] = [
     variant(16, 32, 16, 3, 1),
     variant(32, 8, 8, 4, 1),
     variant(32, 32, 8, 3, 1),
-    variant(64, 8, 4, 4, 1),
-    variant(64, 32, 4, 3, 1),
 ];
 /// Tokens that share variants.
-const TOKENS: [usize; 4] = [8, 16, 32, 64];
+const TOKENS: [usize; 3] = [8, 16, 32];
 /// What a step of a warp costs besides the bytes that it reads, in bytes.
 const STEP_BYTES: usize = 512;
 
@@ -85,7 +84,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// `None` for more than 64 tokens, and if no kernel fits. k is cut as `gemv_stream.cu` cuts it.
+    /// `None` for more than 32 tokens, and if no kernel fits. k is cut as `gemv_stream.cu` cuts it.
     pub fn new(gemm: &Gemm, quantized: Quantized, gpu: Facts) -> Option<Plan> {
         let ([m, rows, k], form) = (gemm.sizes(), &quantized.form);
         let warps = gemv_stream::chosen(m, rows, gpu)?.warps(k);
@@ -104,6 +103,10 @@ impl Plan {
     /// The name of the kernel, without the number type.
     pub fn kernel(&self) -> String {
         name(self.kind, &VARIANTS[self.variant])
+    }
+
+    pub fn grid(&self) -> Grid {
+        Grid::line(self.blocks, 32 * self.warps, self.shared_bytes)
     }
 }
 
@@ -137,7 +140,7 @@ impl Kernels {
         Ok(Kernels { stream, decode })
     }
 
-    /// Launches a product of at most 64 tokens.
+    /// Launches a product of at most 32 tokens.
     pub fn stream(&self, device: &Device, coded: &QuantizedProduct, plan: &Plan) -> Result<()> {
         let (QuantizedProduct { weights, skip, .. }, params) = (coded, &coded.product.params);
         let params = GemvStreamQuantizedParams {
@@ -153,7 +156,8 @@ impl Kernels {
             x_stride: params.x_stride,
         };
         let kernel = &self.stream[plan.kind as usize * VARIANTS.len() + plan.variant];
-        kernel.launch(device.chaining, [plan.blocks, 1, 1], 32 * plan.warps, plan.shared_bytes, &params)
+        let Grid { blocks, threads, shared_bytes } = plan.grid();
+        kernel.launch(device.chaining, blocks, threads, shared_bytes, &params)
     }
 
     /// Writes the numbers of some columns' weights to `out`. `[columns, k]`

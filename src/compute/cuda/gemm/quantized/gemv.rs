@@ -7,6 +7,7 @@ use super::weights::{COLUMNS as COLUMNS_OF_OCTET, DEPTH};
 use crate::Activation;
 use crate::cuda::device::Device;
 use crate::cuda::driver::{Address, Facts, Memory};
+use crate::cuda::gemm::grid::Grid;
 use crate::cuda::gemm::plan::{Gemm, Quantized};
 use crate::cuda::gemm::product::{Results, RowNorms};
 use crate::cuda::kernels::{Kernel, suffix};
@@ -172,9 +173,12 @@ impl Plan {
     }
 
     /// Slices of k.
-    #[cfg(test)]
     pub fn split(&self) -> usize {
         self.cut.slices
+    }
+
+    pub fn grid(&self) -> Grid {
+        Grid::line(self.cut.blocks, 32 * self.cut.warps, self.cut.shared_bytes)
     }
 }
 
@@ -242,7 +246,8 @@ impl Kernels {
         };
         let [variant, tokens] = plan.kernel;
         let kernel = &self.kernels[variant][tokens];
-        kernel.launch(device.chaining, [cut.blocks, 1, 1], 32 * cut.warps, cut.shared_bytes, &params)
+        let Grid { blocks, threads, shared_bytes } = plan.grid();
+        kernel.launch(device.chaining, blocks, threads, shared_bytes, &params)
     }
 }
 

@@ -9,6 +9,7 @@ use crate::Activation;
 use crate::cuda::device::Device;
 use crate::cuda::driver::{Address, Facts};
 use crate::cuda::gemm::gemv_shared::{BARRIER_BYTES, TOKENS, shared_of_block};
+use crate::cuda::gemm::grid::Grid;
 use crate::cuda::gemm::plan::{Gemm, Quantized};
 use crate::cuda::gemm::product::{Results, RowNorms};
 use crate::cuda::kernels::{Kernel, suffix};
@@ -91,6 +92,10 @@ impl Plan {
     pub fn kernel(&self) -> String {
         name(Form::NAMES[self.form], VARIANTS[self.variant])
     }
+
+    pub fn grid(&self) -> Grid {
+        Grid::line(self.blocks, 32 * WARPS, self.shared_bytes)
+    }
 }
 
 fn name(form: &str, Variant { octets, steps }: Variant) -> String {
@@ -139,7 +144,8 @@ impl Kernels {
             is_gelu_tanh: i32::from(results == Results::Gated(Activation::GeluTanh)),
         };
         let kernel = &self.0[plan.form][plan.variant];
-        kernel.launch(device.chaining, [plan.blocks, 1, 1], 32 * WARPS, plan.shared_bytes, &few)
+        let Grid { blocks, threads, shared_bytes } = plan.grid();
+        kernel.launch(device.chaining, blocks, threads, shared_bytes, &few)
     }
 }
 

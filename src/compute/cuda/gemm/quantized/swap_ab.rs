@@ -8,8 +8,9 @@ use super::weights::{COLUMNS as OCTET, DEPTH, Form};
 use crate::Activation;
 use crate::cuda::device::Device;
 use crate::cuda::driver::{Address, Facts};
+use crate::cuda::gemm::grid::Grid;
 use crate::cuda::gemm::plan::{Gemm, Quantized};
-use crate::cuda::gemm::product::{LinearParams, Results, RowNorms};
+use crate::cuda::gemm::product::{LinearParams, Results};
 use crate::cuda::kernels::{Kernel, suffix};
 use crate::cuda::params::params;
 use crate::cuda::tensor_map::{BOX_COLUMNS, BoxedBytes, BoxedMatrix, TensorMap};
@@ -30,8 +31,6 @@ params! {
         is_gated: i32,
         is_gelu_tanh: i32,
         is_arranged: i32,
-        k: i32,
-        norms: RowNorms,
     }
     ArrangeRowsParams in "gemm_quantized.cu" {
         out: Address,
@@ -49,10 +48,6 @@ const TOKENS_MAX: usize = 1024;
 const TOKENS_FEW: usize = 256;
 /// Tokens of the largest tile that takes rows as they are.
 const MANY: usize = 128;
-/// Tokens of the largest tile that has norms: `HAS_NORMS` of the kernel.
-const NORMED: usize = 64;
-/// Columns of a warp.
-const FRAGMENT_COLUMNS: usize = 16;
 /// Columns of a warpgroup, and threads.
 const WARPGROUP_COLUMNS: usize = 64;
 const WARPGROUP: usize = 128;
@@ -141,24 +136,9 @@ impl Plan {
         name(Form::NAMES[self.form], &TILES[self.tile])
     }
 
-    /// Parts of the squares of a row, where sums are added to the residual stream: those of 16 columns. `None`: the tile has no room for what norms need, or a
-    /// product that reads so many parts waits for them.
-    pub fn square_parts(&self, n: usize) -> Option<usize> {
-        /// Of all rows of a tile.
-        const PARTS_MAX: usize = 4096;
-        let tokens = TILES[self.tile].tokens;
-        let parts = n / FRAGMENT_COLUMNS;
-        (tokens <= NORMED && n.is_multiple_of(4 * FRAGMENT_COLUMNS) && parts * tokens <= PARTS_MAX).then_some(parts)
-    }
-
-    /// Whether sums are multiplied by the factors of rows.
-    pub fn applies_factors(&self) -> bool {
-        TILES[self.tile].tokens <= NORMED
-    }
-
-    /// Thread blocks.
-    pub fn blocks(&self) -> usize {
-        self.places * self.split
+    /// Of the product itself.
+    pub fn grid(&self) -> Grid {
+        Grid::line(self.places * self.split, (self.warpgroups + 1) * WARPGROUP, self.shared_bytes)
     }
 
     /// The fastest of all, by what the busiest multiprocessor computes.
@@ -192,7 +172,7 @@ impl Plan {
         let (tokens, columns) = (TILES[self.tile].tokens, self.warpgroups * WARPGROUP_COLUMNS);
         let is_large = layer.n * layer.units * DEPTH >= LARGE;
         layer.m <= TOKENS_FEW
-            || is_large && 5 * self.blocks() >= 3 * gpu.processors
+            || is_large && 5 * self.places * self.split >= 3 * gpu.processors
             || layer.m.div_ceil(tokens) * layer.n.div_ceil(columns) >= 2 * gpu.processors
     }
 
@@ -333,12 +313,10 @@ impl Kernels {
             is_gated: i32::from(is_gated),
             is_gelu_tanh: i32::from(results == Results::Gated(Activation::GeluTanh)),
             is_arranged: i32::from(is_arranged),
-            k: k as i32,
-            norms: coded.product.norms.params(),
         };
-        let (blocks, threads) = ([plan.blocks(), 1, 1], (plan.warpgroups + 1) * WARPGROUP);
+        let Grid { blocks, threads, shared_bytes } = plan.grid();
         let kernel = &self.kernels[plan.form][plan.tile];
-        kernel.launch_clusters(device.chaining, blocks, plan.split, threads, plan.shared_bytes, &params)
+        kernel.launch_clusters(device.chaining, blocks, plan.split, threads, shared_bytes, &params)
     }
 
     /// Writes the rows of x as the product reads them. `[m, k]`

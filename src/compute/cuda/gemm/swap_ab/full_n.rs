@@ -1,7 +1,7 @@
 //! The launch of `kernels/gemm_full_n.cu`: layers with many weights, which are read once for all tokens.
 
 use super::{
-    BARRIER_BYTES, BOX_COLUMNS, Boxes, Device, Epilogue, Facts, Kernel, Norms, Results, STAGES_MAX, TOKENS_MAX,
+    BARRIER_BYTES, BOX_COLUMNS, Boxes, Device, Epilogue, Facts, Grid, Kernel, Norms, Results, STAGES_MAX, TOKENS_MAX,
     TOKENS_MIN, TOKENS_OF_TILE, suffix,
 };
 use base::error::Result;
@@ -58,8 +58,9 @@ impl Plan {
         fits.then_some(Plan { groups, tokens, split, tiles: n.div_ceil(rows), stages, shared_bytes })
     }
 
-    pub fn threads(&self) -> usize {
-        128 * (self.groups + 1)
+    pub fn grid(&self) -> Grid {
+        let threads = 128 * (self.groups + 1);
+        Grid { blocks: [self.split, self.tiles, 1], threads, shared_bytes: self.shared_bytes }
     }
 
     /// `box_tokens`: of x.

@@ -5,9 +5,9 @@
 //! tensor-core products, which has the same bits in all kernels.
 
 use super::{
-    BARRIER_BYTES, BOX_COLUMNS, Boxes, Chaining, Device, Epilogue, Facts, Gemm, Kernel, Launch, LinearParams, Norms,
-    Plan, Results, STAGES_MAX, SWIZZLE_ROWS, SwapAb, TILES, TOKENS_MAX, TOKENS_OF_TILE, m128, shared_of_two, sizes,
-    swap_ab_params,
+    BARRIER_BYTES, BOX_COLUMNS, Boxes, Chaining, Device, Epilogue, Facts, Gemm, Grid, Kernel, Launch, LinearParams,
+    Norms, Plan, Results, STAGES_MAX, SWIZZLE_ROWS, SwapAb, TILES, TOKENS_MAX, TOKENS_OF_TILE, m128, shared_of_two,
+    sizes, swap_ab_params,
 };
 use base::error::Result;
 use std::ops::RangeInclusive;
@@ -98,6 +98,10 @@ impl LargePlan {
         Some(LargePlan { tokens, tiles, stages, shared_bytes: fixed + stages * stage })
     }
 
+    pub fn grid(&self, gpu: Facts) -> Grid {
+        Grid::line(self.tiles.min(gpu.processors), LARGE_THREADS, self.shared_bytes)
+    }
+
     /// What stands before the tokens of a tile in the name of its kernel.
     pub fn prefix(&self) -> &'static str {
         if self.tokens == LARGE_TOKENS[0] { "large_" } else { "large_in_turn_" }
@@ -167,8 +171,8 @@ impl SwapAb {
         let boxes = Boxes { columns: LARGE_COLUMNS, tokens, depth: 1 };
         let params = swap_ab_params(device, params, boxes, [plan.stages, 1, parts], (Results::Sums, Norms::None))?;
         let kernel = &self.invariant.large[usize::from(parts > 1)];
-        let blocks = [plan.tiles.min(device.facts().processors), 1, 1];
-        kernel.launch(chaining, blocks, LARGE_THREADS, plan.shared_bytes, &params)
+        let Grid { blocks, threads, shared_bytes } = plan.grid(device.facts());
+        kernel.launch(chaining, blocks, threads, shared_bytes, &params)
     }
 }
 

@@ -1,7 +1,7 @@
 //! The launch of `kernels/gemm_m128.cu`: layers whose tiles of tokens are nearly full, with the bits of `gemm_swap_ab.cu`.
 
 use super::{
-    BARRIER_BYTES, BOX_COLUMNS, Boxes, Device, Epilogue, Facts, Gemm, Kernel, Results, STAGES_MAX, SWIZZLE_ROWS,
+    BARRIER_BYTES, BOX_COLUMNS, Boxes, Device, Epilogue, Facts, Gemm, Grid, Kernel, Results, STAGES_MAX, SWIZZLE_ROWS,
     TOKENS_OF_TILE, suffix,
 };
 use base::error::Result;
@@ -47,6 +47,11 @@ impl Plan {
         let stages = (k / BOX_COLUMNS).min((gpu.block_shared_bytes - BARRIER_BYTES) / stage).min(STAGES_MAX);
         let shared_bytes = BARRIER_BYTES + stages * stage;
         Some(Plan { columns, tokens, grid: [tiles, n.div_ceil(columns)], stages, shared_bytes })
+    }
+
+    pub fn grid(&self) -> Grid {
+        let [tiles, columns] = self.grid;
+        Grid { blocks: [tiles, columns, 1], threads: THREADS, shared_bytes: self.shared_bytes }
     }
 
     pub(super) fn boxes(&self) -> Boxes {
