@@ -107,7 +107,7 @@ fn a_row_depends_on_neither_batch_nor_chunks_nor_graphs() {
 #[ignore = "needs an NVIDIA GPU: --include-ignored"]
 fn quantized_experts_are_computed_from_their_codes() {
     // The CPU rounds what it multiplies with codes to integers.
-    const LIMIT: f32 = 6e-2;
+    const LIMIT: f32 = 9e-2;
     for name in ["awq-f16-qwen3_moe", "ct-int4-bf16-qwen3_moe", "fp8-block-bf16-qwen3_moe", "mxfp4-bf16-gpt_oss"] {
         let path = golden(&format!("quantized/{name}"));
         for on_host in [1, layers(&path)] {
@@ -204,8 +204,8 @@ fn as_many_experts_stay_on_the_host_as_the_budget_does_not_hold() {
         Err(Error::ExpertsTooLarge { asked: 0, fits, layers: 8, .. }) => {
             println!("budget of {tight} bytes: at least {fits} layers");
             assert!((1..8).contains(&fits), "{fits}");
-            let engine = open(&options(tight, Some(fits + 1))).unwrap();
-            assert_eq!(engine.handle().model_info().host_experts.layers, fits + 1);
+            let engine = open(&options(tight, Some((fits + 2).min(8)))).unwrap();
+            assert_eq!(engine.handle().model_info().host_experts.layers, (fits + 2).min(8));
         }
         other => panic!("{:?}", other.map(drop)),
     }
