@@ -95,6 +95,7 @@ pub fn magnified(name: &str) -> f32 {
         "gemma4_text-bf16-per-layer" => 2.0,
         "gemma4_unified-bf16-head512" => 2.0,
         "lfm2-bf16-biased" => 1.5,
+        "deepseek_v3-bf16-halves" | "glm4_moe_lite-bf16-not-normed" => 1.5,
         _ => 1.0,
     }
 }
@@ -228,6 +229,8 @@ fn a_layer_of_any_family_launches_at_most_two_kernels_more_than_one_of_llama() {
             "gemma4_text-bf16-per-layer" => 3,
             // Experts as below, behind gated attention or a delta rule.
             "qwen3_5_moe-bf16-wrapped" | "qwen3_next-bf16-not-normed" => 7,
+            // Latent attention: products and norms of two latents, and keys and values that are put together.
+            "deepseek_v3-bf16-halves" | "glm4_moe_lite-bf16-not-normed" => 9,
             // An MLP and experts, with five norms and a sum that begins with zeros.
             "gemma4_text-bf16-experts" => 9,
             // A router, its choice, a sum, and an expert that computes all tokens.

@@ -3,6 +3,7 @@
 use super::device_batch::Padding;
 use super::kv_cache::KvBlocks;
 use super::management::FreeBefore;
+use super::matrix::Readers;
 use super::{
     ContextGuard, Cuda, DeviceBatch, Experts, HostExperts, KvCache, Matrix, PassGraph, Routes, States, Storage, Tensor,
     Vector, attention, experts, host_experts, recurrent,
@@ -120,7 +121,7 @@ impl Device for Cuda {
     }
 
     fn bind_norm(norm: &mut Vector, product: &Matrix) {
-        norm.product = product.plain().map(|_| [product.rows(), product.cols()]);
+        norm.product = Some(Readers { weights: product.weights(), k: product.cols() });
     }
 
     fn kv_cache(&self, layout: &KvLayout, blocks: usize) -> Result<KvCache> {

@@ -5,6 +5,7 @@
 
 use super::driver::{Address, Context, Event, EventKind, Memory, Pinned};
 use super::gemm::quantized::weights::{self, Form, QuantizedWeights, Writer};
+use super::gemm::{Quantized, Weights};
 use crate::{HostMatrix, HostVector};
 use base::error::{Error, Result};
 use formats::{DType, WeightFormat};
@@ -142,6 +143,23 @@ impl Matrix {
         })
     }
 
+    /// Rows of each run, and how their weights lie.
+    pub(super) fn weights(&self) -> Vec<(usize, Weights)> {
+        // f16 has as many bytes.
+        const DTYPE: DType = DType::Bf16;
+        let weights = self.runs(0..self.rows, DTYPE).map(|(rows, found)| {
+            let weights = match found {
+                Rows::Plain(_) => Weights::Plain,
+                Rows::Coded { form, skip, .. } => {
+                    let scratch_bytes = self.scratch(DTYPE).1 * self.cols * DTYPE.bytes();
+                    Weights::Quantized(Quantized { form, skip, scratch_bytes, is_aligned: true })
+                }
+            };
+            (rows.len(), weights)
+        });
+        weights.collect()
+    }
+
     /// Where slices of coded runs are decoded to, and how many rows there is room for.
     pub(super) fn scratch(&self, dtype: DType) -> (Address, usize) {
         let address = self.scratch.as_ref().expect("made with the first coded run").address();
@@ -161,9 +179,15 @@ pub struct Vector {
     pub(super) wide: Memory,
     /// In the model's number type, for cuBLASLt, which adds a bias in no other. Missing for tables.
     pub(super) narrow: Option<Memory>,
-    /// Of the weights of a norm: rows and columns of the plain weights that alone read what it gives.
-    pub(super) product: Option<[usize; 2]>,
+    /// Of the weights of a norm: the product that alone reads what it gives.
+    pub(super) product: Option<Readers>,
     len: usize,
+}
+
+/// The products of a matrix, as plans know them: rows of weights of each form.
+pub struct Readers {
+    pub(super) weights: Vec<(usize, Weights)>,
+    pub(super) k: usize,
 }
 
 impl Vector {

@@ -297,7 +297,7 @@ impl Ops for Cuda {
         add: AddNorm<Vector>,
         mut next: NextNorm<Tensor, Vector>,
     ) {
-        match linear_add_norm::run(&self.device, &self.kernels.linear, residual, layer, add, &mut next) {
+        match linear_add_norm::run(&self.device, &mut self.kernels.linear, residual, layer, add, &mut next) {
             Ok(false) => unfused::linear_add_norm(self, residual, delta, layer, add, next),
             result => self.remember(result.map(drop)),
         }
