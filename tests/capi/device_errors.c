@@ -314,6 +314,61 @@ static void a_graph_that_is_not_recorded_ends_nothing(void) {
   }
 }
 
+/* Opens a model with two layers of experts. */
+static nvllm_status open_experts(uint64_t budget, int32_t layers, nvllm_engine **engine, nvllm_model_info *info) {
+  static char path[4096];
+  nvllm_engine_config config;
+  nvllm_engine_config_init(&config, sizeof config);
+  snprintf(path, sizeof path, "%s/../../tests/golden/qwen3_moe-bf16-not-normed", folder);
+  config.model_path = path;
+  config.device = NVLLM_DEVICE_CUDA;
+  config.max_num_seqs = 4;
+  config.max_batched_tokens = 64;
+  config.num_threads = 2;
+  config.kv_block_size = 64;
+  config.memory_utilization = 1;
+  config.gpu_memory_bytes = budget;
+  config.host_expert_layers = layers;
+  fake_gpu_fail(0, 0, 0);
+  nvllm_status status = nvllm_engine_new(&config, engine, &error);
+  if (status == NVLLM_OK) CHECK_STATUS(NVLLM_OK, nvllm_engine_model_info(*engine, info, &error), &error, "info");
+  return status;
+}
+
+static void experts_stay_in_host_memory(void) {
+  enum { NONE = -1, REQUESTS = 6 };
+  const struct {
+    int32_t asked;
+    uint32_t found;
+  } cases[] = {{0, 0}, {NONE, 0}, {1, 1}, {2, 2}};
+  nvllm_engine *engine = NULL;
+  nvllm_model_info info = {.struct_size = sizeof info};
+  uint64_t weights = 0, experts = 0;
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    CHECK_STATUS(NVLLM_OK, open_experts(0, cases[i].asked, &engine, &info), &error, "open");
+    CHECK(info.host_expert_layers == cases[i].found && (info.host_expert_bytes > 0) == (cases[i].found > 0), "%u layers, %llu bytes",
+          info.host_expert_layers, (unsigned long long)info.host_expert_bytes);
+    CHECK(run_requests(engine, REQUESTS, 600) == REQUESTS, "all end");
+    if (cases[i].found == 1) experts = info.host_expert_bytes;
+    weights = info.weight_bytes;
+    nvllm_engine_free(engine);
+    CHECK(fake_gpu_live() == 0, "%ld of the device's things are left", fake_gpu_live());
+  }
+  CHECK_STATUS(NVLLM_ERR_INVALID_ARGUMENT, open_experts(0, 3, &engine, &info), &error, "three of two");
+  CHECK(strstr(error.message, "2 layers of the model have experts") != NULL, "%s", error.message);
+  /* Context, what passes keep, one block of keys and values, and the weights without the experts of one layer. */
+  uint64_t budget = (640u << 20) + (128u << 20) + 64 * info.kv_token_bytes + weights - experts;
+  CHECK_STATUS(NVLLM_ERR_OUT_OF_MEMORY, open_experts(budget, NONE, &engine, &info), &error, "no room for both");
+  CHECK(strstr(error.message, "set host_expert_layers to at least 1") != NULL, "%s", error.message);
+  CHECK_STATUS(NVLLM_OK, open_experts(budget, 1, &engine, &info), &error, "one layer fits");
+  nvllm_engine_free(engine);
+  CHECK_STATUS(NVLLM_OK, open_experts(budget, 0, &engine, &info), &error, "by default");
+  CHECK(info.host_expert_layers == 2, "graphs and a larger cache have no room: %u layers", info.host_expert_layers);
+  CHECK(run_requests(engine, REQUESTS, 700) == REQUESTS, "all end");
+  nvllm_engine_free(engine);
+  CHECK(fake_gpu_live() == 0, "%ld of the device's things are left", fake_gpu_live());
+}
+
 int main(int argc, char **argv) {
   folder = model_folder(argc, argv);
   if (strstr(nvllm_build_info(), "\"cuda\"") == NULL) {
@@ -327,6 +382,7 @@ int main(int argc, char **argv) {
   a_budget_holds_everything();
   memory_is_given_back_and_mapped_again();
   a_graph_that_is_not_recorded_ends_nothing();
+  experts_stay_in_host_memory();
   struct course whole = run(NVLLM_DEVICE_CUDA, 0, 0, 0);
   CHECK(whole.opened == NVLLM_OK && whole.first == NVLLM_OK && whole.device == NVLLM_DEVICE_CUDA, "%s, %s: %s",
         nvllm_status_name(whole.opened), nvllm_status_name(whole.first), error.message);

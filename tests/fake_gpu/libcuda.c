@@ -220,6 +220,12 @@ int cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, void *function, int
   (void)shared_bytes;
   ANSWER(*blocks = 1);
 }
+int cuLaunchHostFunc(void *stream, void (*function)(void *), void *argument) {
+  (void)stream;
+  int code = fails(__func__);
+  if (code == SUCCESS && !is_capturing) function(argument);
+  return code;
+}
 int cuLaunchKernelEx(const void *config, void *function, void **arguments, void **extra) {
   (void)config;
   (void)function;
