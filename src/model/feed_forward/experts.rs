@@ -268,7 +268,7 @@ impl<B: Backend> Experts<B> {
             Work::Experts { name: "experts down", weight: &self.down, chosen, after: After::Store },
         ];
         if let Some(Shared { mlp, gate }) = &self.shared {
-            work.extend([mlp.into_work(["shared gate_up", "shared up"]), Work::product("shared down", mlp.output())]);
+            work.extend([mlp.first_work(["shared gate_up", "shared up"]), Work::product("shared down", mlp.output())]);
             work.extend(gate.iter().map(|gate| Work::product("shared gate", gate)));
         }
         work
