@@ -362,7 +362,7 @@ fn tokens_of_experts_are_counted_but_for_those_that_pad() {
             if tokens > 7 {
                 scene.batch.slots[7] = u32::MAX;
             }
-            let mut wanted = vec![0; ROUTER.experts];
+            let mut wanted = [0; ROUTER.experts];
             let own = indices.chunks(ROUTER.chosen).zip(&scene.batch.slots).filter(|(_, slot)| **slot != u32::MAX);
             own.flat_map(|(experts, _)| experts).for_each(|&expert| wanted[expert as usize] += 1);
             let (routes, counts) = (routed(cuda, &logits, None, &ROUTER), cuda.expert_counts(ROUTER.experts).unwrap());

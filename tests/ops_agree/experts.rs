@@ -323,7 +323,7 @@ fn tokens_of_experts_are_counted_but_for_those_that_pad() {
     let (indices, _) = reference::route(&logits, None, None, &ROUTER);
     let slots = (0..tokens as u32).map(|token| if token == 7 { u32::MAX } else { token }).collect();
     let batch = Batch { token_ids: vec![0; tokens], slots, ..Batch::default() };
-    let mut wanted = vec![0; ROUTER.experts];
+    let mut wanted = [0; ROUTER.experts];
     let own = indices.chunks(ROUTER.chosen).zip(&batch.slots).filter(|(_, slot)| **slot != u32::MAX);
     own.flat_map(|(experts, _)| experts).for_each(|&expert| wanted[expert as usize] += 1);
     on_each_cpu(|cpu, what| {

@@ -301,7 +301,7 @@ impl<B: Backend> Experts<B> {
             work.push(Work::Experts { name: "experts down", weight: down, chosen, after: After::Store });
         }
         if let Some(Shared { mlp, gate }) = &self.shared {
-            work.extend([mlp.into_work(["shared gate_up", "shared up"]), Work::product("shared down", mlp.output())]);
+            work.extend([mlp.first_work(["shared gate_up", "shared up"]), Work::product("shared down", mlp.output())]);
             work.extend(gate.iter().map(|gate| Work::product("shared gate", gate)));
         }
         work

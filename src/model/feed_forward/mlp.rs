@@ -123,7 +123,7 @@ impl<B: Backend> Mlp<B> {
     }
 
     /// The product into it. `names`: with a gate, and without.
-    pub fn into_work(&self, [gated, plain]: [&'static str; 2]) -> Work<'_, B> {
+    pub fn first_work(&self, [gated, plain]: [&'static str; 2]) -> Work<'_, B> {
         let weight = self.into.weight();
         match self.form {
             MlpForm::Gated { activation, gate_scale: 1.0 } => {

@@ -89,7 +89,7 @@ impl<B: Backend> FeedForward<B> {
     pub fn work(&self) -> Vec<Work<'_, B>> {
         match self {
             FeedForward::Dense(mlp) => {
-                vec![mlp.into_work(["gate_up", "up"]), Work::back("down", mlp.output())]
+                vec![mlp.first_work(["gate_up", "up"]), Work::back("down", mlp.output())]
             }
             FeedForward::LayerInput(part) => {
                 vec![Work::product("input gate", part.input()), Work::back("input back", part.output())]
