@@ -5,6 +5,9 @@
 //!
 //! Each verb computes every lane for itself, and the sums over lanes add in an order that is fixed by the width. So a
 //! number depends neither on the lane it stands in nor on its neighbours.
+//!
+//! A file for each instruction set has its tables, a line for each operation: that of [`Lanes`], and that of [`Simd`](simd::Simd), whose vectors have
+//! 64 bytes and which products of integers are written in.
 #![allow(unsafe_code)]
 
 #[cfg(target_arch = "x86_64")]
@@ -14,9 +17,80 @@ mod avx512;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 mod portable;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub mod simd;
+
+#[cfg(target_arch = "x86_64")]
+pub use avx2::Avx2;
+#[cfg(target_arch = "x86_64")]
+pub use avx512::Avx512;
+#[cfg(target_arch = "aarch64")]
+pub use neon::{DotProd, I8mm, Plain, cast};
 
 use super::Isa;
 use half::{bf16, f16};
+
+/// A table: `name(arguments) -> result = instructions;` is a method that every caller inlines, and so takes on the caller's instructions.
+macro_rules! operations {
+    // With a token, which is the proof that the instructions are there.
+    (fn: $($name:ident($($argument:ident: $type:ty),*) -> $result:ty = $value:expr;)*) => {$(
+        #[inline(always)]
+        fn $name(self, $($argument: $type),*) -> $result {
+            // SAFETY: the token.
+            #[allow(unused_unsafe)]
+            unsafe { $value }
+        }
+    )*};
+    // With a token, and pointers.
+    (unsafe fn with self: $($name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)? = $value:expr;)*) => {$(
+        #[inline(always)]
+        unsafe fn $name(self, $($argument: $type),*) $(-> $result)? {
+            // SAFETY: the token, and the caller's promise.
+            unsafe { $value }
+        }
+    )*};
+    (unsafe fn: $($name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)? = $value:expr;)*) => {$(
+        #[inline(always)]
+        unsafe fn $name($($argument: $type),*) $(-> $result)? {
+            // SAFETY: the caller's promise.
+            #[allow(unused_unsafe)]
+            unsafe { $value }
+        }
+    )*};
+}
+use operations;
+
+/// `$value` for each number below 2, 4 or 8, a constant in it. No closure: closures do not always become part of a function with these instructions.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+macro_rules! each {
+    ($i:ident of 2 => $value:expr) => { each!($i in (0 1) => $value) };
+    ($i:ident of 4 => $value:expr) => { each!($i in (0 1 2 3) => $value) };
+    ($i:ident of 8 => $value:expr) => { each!($i in (0 1 2 3 4 5 6 7) => $value) };
+    ($i:ident in ($($number:literal)*) => $value:expr) => {
+        [$({ #[allow(dead_code)] const $i: usize = $number; $value }),*]
+    };
+}
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(super) use each;
+
+/// A table of operations that are the same instructions for each register of a vector: `name(registers; others) -> result = instructions;`.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+macro_rules! of_registers {
+    ($numbers:tt: $($name:ident($($register:ident: $vector:ty),* $(; $other:ident: $type:ty)?) -> $result:ty = $value:expr;)*) => {$(
+        #[inline(always)]
+        unsafe fn $name($($register: $vector,)* $($other: $type)?) -> $result {
+            // SAFETY: the caller's promise.
+            unsafe {
+                each!(I in $numbers => {
+                    $(let $register = $register[I];)*
+                    $value
+                })
+            }
+        }
+    )*};
+}
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+use of_registers;
 
 /// A loop that is compiled for each instruction set.
 pub trait Kernel {
