@@ -26,14 +26,25 @@ impl Lanes for Avx2 {
     type V = V;
     type U = U;
     const N: usize = 8;
+    const REGISTERS: usize = 16;
     // 12 of 16 registers accumulate.
     const QUERIES: usize = 3;
+
+    #[inline(always)]
+    unsafe fn token() -> Self {
+        Avx2(())
+    }
 
     operations! { unsafe fn with self:
         load(from: *const f32) -> V = _mm256_loadu_ps(from);
         load_f16(from: *const f16) -> V = _mm256_cvtph_ps(_mm_loadu_si128(from.cast()));
         load_bf16(from: *const bf16) -> V =
             _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(_mm_loadu_si128(from.cast()))));
+        load_two_bf16(from: *const bf16) -> [V; 2] = {
+            let pairs = _mm256_loadu_si256(from.cast());
+            let odd = _mm256_and_si256(pairs, _mm256_set1_epi32(0xffff_0000_u32.cast_signed()));
+            [_mm256_castsi256_ps(_mm256_slli_epi32::<16>(pairs)), _mm256_castsi256_ps(odd)]
+        };
         load_i8(from: *const i8) -> V = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(from.cast())));
         load_first(from: *const f32, len: usize) -> V = _mm256_maskload_ps(from, first(len));
         store(to: *mut f32, v: V) = _mm256_storeu_ps(to, v);

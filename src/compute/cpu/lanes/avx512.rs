@@ -27,14 +27,25 @@ impl<const VNNI: bool> Lanes for Avx512<VNNI> {
     type V = V;
     type U = U;
     const N: usize = 16;
+    const REGISTERS: usize = 32;
     // 24 of 32 registers accumulate.
     const QUERIES: usize = 6;
+
+    #[inline(always)]
+    unsafe fn token() -> Self {
+        Avx512(())
+    }
 
     operations! { unsafe fn with self:
         load(from: *const f32) -> V = _mm512_loadu_ps(from);
         load_f16(from: *const f16) -> V = _mm512_cvtph_ps(_mm256_loadu_si256(from.cast()));
         load_bf16(from: *const bf16) -> V =
             _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(_mm256_loadu_si256(from.cast()))));
+        load_two_bf16(from: *const bf16) -> [V; 2] = {
+            let pairs = _mm512_loadu_si512(from.cast());
+            let odd = _mm512_and_si512(pairs, _mm512_set1_epi32(0xffff_0000_u32.cast_signed()));
+            [_mm512_castsi512_ps(_mm512_slli_epi32::<16>(pairs)), _mm512_castsi512_ps(odd)]
+        };
         load_i8(from: *const i8) -> V = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(from.cast())));
         load_first(from: *const f32, len: usize) -> V = _mm512_maskz_loadu_ps((1 << len) - 1, from);
         store(to: *mut f32, v: V) = _mm512_storeu_ps(to, v);

@@ -1,7 +1,7 @@
 //! Vectors of f32 as wide as the instruction set has them, behind one set of verbs.
 //!
 //! A kernel is written once against [`Lanes`] and compiled once for each instruction set. A token of a type that
-//! implements [`Lanes`] is the proof that its instructions are there: [`dispatch`] alone hands tokens out.
+//! implements [`Lanes`] is the proof that its instructions are there: [`dispatch`] hands it out.
 //!
 //! Each verb computes every lane for itself, and the sums over lanes add in an order that is fixed by the width. So a
 //! number depends neither on the lane it stands in nor on its neighbours.
@@ -122,8 +122,17 @@ pub trait Lanes: Copy {
     type U: Copy;
     /// Numbers in a vector.
     const N: usize;
+    /// Vectors that registers hold.
+    const REGISTERS: usize;
     /// Queries that an inner loop of attention keeps in registers, four accumulators each.
     const QUERIES: usize;
+
+    /// The proof.
+    ///
+    /// # Safety
+    ///
+    /// The machine must have the instructions, and the caller be compiled for them.
+    unsafe fn token() -> Self;
 
     /// `value` in every lane.
     fn splat(self, value: f32) -> Self::V;
@@ -145,6 +154,26 @@ pub trait Lanes: Copy {
     ///
     /// They must be readable.
     unsafe fn load_bf16(self, from: *const bf16) -> Self::V;
+    /// The `2 N` numbers at `from`.
+    ///
+    /// # Safety
+    ///
+    /// They must be readable.
+    #[inline(always)]
+    unsafe fn load_two_f16(self, from: *const f16) -> [Self::V; 2] {
+        // SAFETY: the caller's promise.
+        unsafe { [self.load_f16(from), self.load_f16(from.add(Self::N))] }
+    }
+    /// The `2 N` numbers at `from`. On x86-64 the even ones and then the odd ones, as they fall out of 32 bits.
+    ///
+    /// # Safety
+    ///
+    /// They must be readable.
+    #[inline(always)]
+    unsafe fn load_two_bf16(self, from: *const bf16) -> [Self::V; 2] {
+        // SAFETY: the caller's promise.
+        unsafe { [self.load_bf16(from), self.load_bf16(from.add(Self::N))] }
+    }
     /// The `N` integers at `from`, as numbers.
     ///
     /// # Safety

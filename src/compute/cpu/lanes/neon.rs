@@ -35,13 +35,30 @@ impl<const ISA: u8> Lanes for Neon<ISA> {
     type V = V;
     type U = U;
     const N: usize = 4;
+    const REGISTERS: usize = 32;
     // 24 of 32 registers accumulate.
     const QUERIES: usize = 6;
+
+    #[inline(always)]
+    unsafe fn token() -> Self {
+        Neon(())
+    }
 
     operations! { unsafe fn with self:
         load(from: *const f32) -> V = vld1q_f32(from);
         load_f16(from: *const f16) -> V = vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(from.cast())));
         load_bf16(from: *const bf16) -> V = vreinterpretq_f32_u32(vshll_n_u16::<16>(vld1_u16(from.cast())));
+        load_two_f16(from: *const f16) -> [V; 2] = {
+            let halves = vreinterpretq_f16_u16(vld1q_u16(from.cast()));
+            [vcvt_f32_f16(vget_low_f16(halves)), vcvt_high_f32_f16(halves)]
+        };
+        load_two_bf16(from: *const bf16) -> [V; 2] = {
+            let bits = vld1q_u16(from.cast());
+            [
+                vreinterpretq_f32_u32(vshll_n_u16::<16>(vget_low_u16(bits))),
+                vreinterpretq_f32_u32(vshll_high_n_u16::<16>(bits)),
+            ]
+        };
         load_i8(from: *const i8) -> V = {
             let bytes = vcreate_s8(u64::from(from.cast::<u32>().read_unaligned()));
             vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(bytes))))

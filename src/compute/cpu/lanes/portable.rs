@@ -18,7 +18,13 @@ impl Lanes for Portable {
     type V = V;
     type U = U;
     const N: usize = 4;
+    const REGISTERS: usize = 16;
     const QUERIES: usize = 3;
+
+    #[inline(always)]
+    unsafe fn token() -> Self {
+        Portable(())
+    }
 
     operations! { unsafe fn with self:
         // An unaligned read of numbers that have no invalid bits, as are those below.

@@ -34,11 +34,11 @@ pub fn choose(isa: Isa, coding: WeightFormat) -> Route {
 fn decoded(isa: Isa, is_pairs: bool) -> &'static Kernels {
     match (isa, is_pairs) {
         (Isa::Portable, _) => &portable::F32,
-        (Isa::Avx2, true) => &avx2::DECODED_PAIRS,
-        (Isa::Avx2, false) => &avx2::DECODED,
-        (Isa::Avx512, true) => &avx512::DECODED_PAIRS,
-        (Isa::Avx512, false) => &avx512::DECODED,
-        (Isa::Avx512Bf16 | Isa::Amx, _) => &avx512bf16::DECODED,
+        (Isa::Avx2, true) => &avx2::DEQUANTIZED_PAIRS,
+        (Isa::Avx2, false) => &avx2::DEQUANTIZED,
+        (Isa::Avx512, true) => &avx512::DEQUANTIZED_PAIRS,
+        (Isa::Avx512, false) => &avx512::DEQUANTIZED,
+        (Isa::Avx512Bf16 | Isa::Amx, _) => &avx512bf16::DEQUANTIZED,
     }
 }
 
@@ -47,8 +47,8 @@ fn decoded(isa: Isa, is_pairs: bool) -> &'static Kernels {
 fn decoded(isa: Isa, _: bool) -> &'static Kernels {
     match isa {
         Isa::Portable => &portable::F32,
-        Isa::Neon | Isa::DotProd | Isa::I8mm => &neon::DECODED,
-        Isa::Bf16 => &bfmmla::DECODED,
+        Isa::Neon | Isa::DotProd | Isa::I8mm => &neon::DEQUANTIZED,
+        Isa::Bf16 => &bfmmla::DEQUANTIZED,
     }
 }
 

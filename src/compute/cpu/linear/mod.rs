@@ -17,6 +17,8 @@ mod kernels;
 mod pack;
 mod portable;
 mod reference;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod tile;
 mod tiles;
 
 #[cfg(target_arch = "x86_64")]
