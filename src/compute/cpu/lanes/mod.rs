@@ -115,6 +115,7 @@ pub fn dispatch(isa: Isa, kernel: impl Kernel) {
 }
 
 /// The verbs of a vector of `N` numbers.
+#[cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), allow(dead_code))]
 pub trait Lanes: Copy {
     /// A vector of f32.
     type V: Copy;

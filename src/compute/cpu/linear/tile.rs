@@ -202,9 +202,10 @@ impl<L: Lanes, W: Weight, const BY_COLUMN: bool> Multiply for Vectors<L, W, BY_C
 pub fn write_sums<L: Lanes, const R: usize, const C: usize>(lanes: L, sums: [[L::V; C]; R], to: &mut Sums) {
     for row in 0..R {
         for column in (0..C).step_by(4) {
-            let vector = |i: usize| if column + i < C { sums[row][column + i] } else { lanes.splat(0.0) };
-            let four = lanes.sum4([vector(0), vector(1), vector(2), vector(3)]);
             let width = 4.min(C - column);
+            let mut vectors = [lanes.splat(0.0); 4];
+            vectors[..width].copy_from_slice(&sums[row][column..][..width]);
+            let four = lanes.sum4(vectors);
             to[row * C + column..][..width].copy_from_slice(&four[..width]);
         }
     }

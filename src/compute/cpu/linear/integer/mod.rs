@@ -84,14 +84,14 @@ macro_rules! by_coding {
                 Block::Iq4Nl => $function::<$($target,)? codings::Iq4Nl>,
                 Block::Iq4Xs => $function::<$($target,)? codings::Iq4Xs>,
                 Block::Q3K => $function::<$($target,)? codings::Q3K>,
-                Block::Q2K | Block::Mxfp4 => unreachable!("`takes` leaves them to decoders"),
-                _ => unreachable!("`takes` leaves lattices to decoders"),
+                Block::Q2K | Block::Mxfp4 => unreachable!("`takes` leaves them to dequantizers"),
+                _ => unreachable!("`takes` leaves lattices to dequantizers"),
             },
             WeightFormat::Scaled(Scaled { codes, .. }) => match codes {
                 Codes::U4 => $function::<$($target,)? codings::Pairs>,
                 Codes::U8 => $function::<$($target,)? codings::Bytes<false>>,
                 Codes::I8 => $function::<$($target,)? codings::Bytes<true>>,
-                Codes::E4m3 | Codes::E2m1 => unreachable!("`takes` leaves them to decoders"),
+                Codes::E4m3 | Codes::E2m1 => unreachable!("`takes` leaves them to dequantizers"),
             },
             _ => unreachable!("plain numbers are no codes"),
         }
@@ -104,7 +104,7 @@ use by_coding;
 pub fn run(pool: &Pool, isa: Isa, scratch: &mut Scratch, call: &Call, x: &[f32], columns: Range<usize>) {
     use crate::cpu::lanes::{Avx2, Avx512};
     let run = match isa {
-        Isa::Portable => unreachable!("`takes` leaves it to decoders"),
+        Isa::Portable => unreachable!("`takes` leaves it to dequantizers"),
         Isa::Avx2 => vectors::<Avx2>(call),
         Isa::Avx512 => vectors::<Avx512<false>>(call),
         Isa::Amx if call.tokens > <Avx512<true>>::FEW => tiles::run,
@@ -118,7 +118,7 @@ pub fn run(pool: &Pool, isa: Isa, scratch: &mut Scratch, call: &Call, x: &[f32],
 pub fn run(pool: &Pool, isa: Isa, scratch: &mut Scratch, call: &Call, x: &[f32], columns: Range<usize>) {
     use crate::cpu::lanes::{DotProd, I8mm, Plain};
     let run = match isa {
-        Isa::Portable => unreachable!("`takes` leaves it to decoders"),
+        Isa::Portable => unreachable!("`takes` leaves it to dequantizers"),
         Isa::Neon => vectors::<Plain>(call),
         Isa::DotProd => vectors::<DotProd>(call),
         Isa::I8mm | Isa::Bf16 => vectors::<I8mm>(call),
