@@ -38,6 +38,7 @@ lint: ## Check the formatting, clippy, that the generated files are up to date, 
 	scripts/rust_api.sh --check
 	scripts/versions.sh
 	scripts/docs_check.sh
+	scripts/plans_check.sh
 
 docs: ## Build the site of README and docs into BUILD/docs with mdBook, which is installed if there is none, and check its links
 	scripts/docs.sh $(BUILD)

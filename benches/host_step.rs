@@ -57,6 +57,7 @@ fn engine(rows: usize) -> Engine {
     let limits = BatchLimits { tokens: 8192, rows, model_len: 40960, block_size: 16, ..BatchLimits::NONE };
     let info = ModelInfo {
         states: StateInfo::default(),
+        host_experts: Default::default(),
         num_ranks: 1,
         process: 0,
         device: Device::Cpu,

@@ -463,6 +463,10 @@ typedef struct nvllm_engine_config {
   // prompt. Later requests with the same beginning continue from there. Rounded up to whole KV blocks. Fewer tokens are
   // computed again with a smaller number, and more states are made. Default 0: 1024.
   uint64_t state_checkpoint_interval;
+  // For models with experts on a GPU: number of layers whose experts stay in host memory, where the CPU computes them with num_threads threads, by
+  // default one less than there are cores. They are the last ones of the layers that have experts. A number for which the GPU has too little memory is refused with NVLLM_ERR_OUT_OF_MEMORY, and the
+  // message says which one is sufficient. Not with several ranks. Default 0: as many as the GPU has no memory for. -1: none.
+  int32_t host_expert_layers;
 } nvllm_engine_config;
 
 // Properties of a loaded model and of the engine that runs it.
@@ -527,6 +531,10 @@ typedef struct nvllm_model_info {
   uint32_t embedding_size;
   // Labels of a classifier: see nvllm_label. 0 for other models.
   uint32_t num_labels;
+  // Size in bytes of the experts that stay in host memory beside a GPU; 0 if there are none.
+  uint64_t host_expert_bytes;
+  // Number of layers whose experts stay in host memory beside a GPU: see host_expert_layers of nvllm_engine_config. 0 on the CPU.
+  uint32_t host_expert_layers;
 } nvllm_model_info;
 
 // [any] Sets the defaults: nvllm_engine_config_init(&config, sizeof config). Writes at most struct_size bytes.

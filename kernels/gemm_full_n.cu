@@ -9,7 +9,6 @@
 #include "common/cluster.cuh"
 #include "common/dependent_launch.cuh"
 #include "common/gemm_swap_ab.cuh"
-#include "common/row_factors.cuh"
 
 constexpr int COPY_WARPS = 4;                     // one copies, the others find the factors of rows
 constexpr int FACTOR_THREADS = 32 * (COPY_WARPS - 1);
@@ -29,19 +28,19 @@ __device__ inline void group_sync(int group) {
 // What the rows of x are to be multiplied by. `thread`: one of FACTOR_THREADS, which have few registers.
 template <class Params>
 __device__ inline void find_factors(const Params& p, float* factors, int thread) {
-    const int stride = square_stride(p.square_parts);
+    const int stride = square_stride(p.norms.square_parts);
     for (int token = thread; token < p.m; token += FACTOR_THREADS) {
-        const float4* squares = reinterpret_cast<const float4*>(p.squares + size_t(token) * stride);
+        const float4* squares = reinterpret_cast<const float4*>(p.norms.squares + size_t(token) * stride);
         float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 #pragma unroll 4
-        for (int there = p.square_parts; there > 0; there -= 4, squares++) {
+        for (int there = p.norms.square_parts; there > 0; there -= 4, squares++) {
             const float4 v = __ldcg(squares);
             sum.x += v.x;
             if (there > 1) sum.y += v.y;
             if (there > 2) sum.z += v.z;
             if (there > 3) sum.w += v.w;
         }
-        factors[token] = rsqrtf(((sum.x + sum.y) + (sum.z + sum.w)) / p.k + p.eps);
+        factors[token] = rsqrtf(((sum.x + sum.y) + (sum.z + sum.w)) / p.k + p.norms.eps);
     }
 }
 
@@ -88,7 +87,7 @@ __device__ void gemm_full_n(const GemmSwapAbParams<T>& p) {
     if (warp >= 4 * GROUPS) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COPY_REGISTERS));
         if (warp > 4 * GROUPS) {
-            if (!IS_ADDED && p.squares) {
+            if (!IS_ADDED && p.norms.squares) {
                 grid_dependency_wait();
                 find_factors(p, factors, threadIdx.x - 32 * (4 * GROUPS + 1));
                 factors_ready<MULTIPLYING + FACTOR_THREADS>();
@@ -148,7 +147,7 @@ __device__ void gemm_full_n(const GemmSwapAbParams<T>& p) {
 
         // From here on the ring holds sums and results: all copies to it have been waited for, and all warps have multiplied them.
         consumers_sync<MULTIPLYING>();
-        if (!IS_ADDED && p.squares) factors_wait<MULTIPLYING + FACTOR_THREADS>();
+        if (!IS_ADDED && p.norms.squares) factors_wait<MULTIPLYING + FACTOR_THREADS>();
         const int group_column = first_column + group * COLUMNS;
         // Of weights: the two rows that this thread has sums of.
         const int row = group_column + warp % 4 * (IS_GATED ? 8 : 16) + lane / 4, high = row + (IS_GATED ? p.n : 8);
@@ -157,7 +156,7 @@ __device__ void gemm_full_n(const GemmSwapAbParams<T>& p) {
         // 16 tokens, of sums that begin at token `16 * sixteen`, to row `to` and the next of the results.
         const auto store_sixteen = [&](uint32_t results, int sixteen, int to, const float4& a, const float4& b) {
             float2 f = make_float2(1.0f, 1.0f), g = f;
-            if (!IS_ADDED && p.squares) {
+            if (!IS_ADDED && p.norms.squares) {
                 const float* at = factors + 16 * sixteen + lane % 4 * 2;
                 f = *reinterpret_cast<const float2*>(at), g = *reinterpret_cast<const float2*>(at + 8);
             }
@@ -179,12 +178,12 @@ __device__ void gemm_full_n(const GemmSwapAbParams<T>& p) {
         float4 norm[2] = {};
         if constexpr (IS_ADDED) {
             if (eight_column < p.n) {
-                norm[0] = *reinterpret_cast<const float4*>(p.norm + eight_column);
-                norm[1] = *reinterpret_cast<const float4*>(p.norm + eight_column + 4);
+                norm[0] = *reinterpret_cast<const float4*>(p.norms.norm + eight_column);
+                norm[1] = *reinterpret_cast<const float4*>(p.norms.norm + eight_column + 4);
             }
 #pragma unroll
             for (int round = 0; round < ROUNDS; round++) {
-                if (is_in_round(round)) before[round] = load_eight(p.residual + size_t(token_of_round(round)) * p.out_stride + eight_column);
+                if (is_in_round(round)) before[round] = load_eight(p.norms.residual + size_t(token_of_round(round)) * p.out_stride + eight_column);
             }
         }
         if (p.split == 1) {
@@ -221,7 +220,7 @@ __device__ void gemm_full_n(const GemmSwapAbParams<T>& p) {
                 if (first_token + round * 16 >= end) break;
                 const int at = round * 16 + thread / 8, eight = thread % 8;
                 const Eight delta = *reinterpret_cast<const Eight*>(shared + results + at * 128 + (eight ^ at % 8) * 16);
-                add_eight<T>(p, before[round], delta, norm, is_in_round(round), token_of_round(round), eight_column, 8, blockIdx.y * GROUPS + group);
+                add_eight(p.norms, p.out, p.out_stride, before[round], delta, norm, is_in_round(round), token_of_round(round), eight_column, 8, blockIdx.y * GROUPS + group);
             }
         } else {
             const bool is_whole = p.out_stride % 8 == 0 && reinterpret_cast<uintptr_t>(p.out) % 16 == 0;

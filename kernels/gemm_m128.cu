@@ -6,7 +6,6 @@
 // rows and two tiles of tokens runs at once. Bound by what the multiprocessors read from the second-level cache.
 #include "common/dependent_launch.cuh"
 #include "common/gemm_swap_ab.cuh"
-#include "common/row_factors.cuh"
 
 constexpr int TOKENS = 128, CONSUMERS = 8, MULTIPLYING = 32 * CONSUMERS;  // of a tile; warps that multiply, and their threads
 
@@ -60,9 +59,9 @@ __device__ void gemm_m128(const GemmSwapAbParams<T>& p) {
             fill_ring(&p.x, steps, p.stages, empty, copy_weights, copy_x);
         }
     } else if (warp == CONSUMERS + 1) {
-        if (p.squares) {
+        if (p.norms.squares) {
             grid_dependency_wait();
-            load_factors<TOKENS>(p, factors, first_token, tile_tokens);
+            load_factors<TOKENS>(p.norms, p.m, p.k, factors, first_token, tile_tokens);
             factors_ready<MULTIPLYING + 32>();
         }
     } else {
@@ -92,7 +91,7 @@ __device__ void gemm_m128(const GemmSwapAbParams<T>& p) {
         // From here on the ring holds results: all copies to it have been waited for, and all warps have multiplied them.
         consumers_sync<MULTIPLYING>();
         float2 factor = make_float2(1.0f, 1.0f);  // of the two tokens that this thread has sums of
-        if (p.squares) {
+        if (p.norms.squares) {
             factors_wait<MULTIPLYING + 32>();
             factor = make_float2(factors[warp * 16 + lane / 4], factors[warp * 16 + lane / 4 + 8]);
         }
@@ -146,13 +145,13 @@ __device__ void gemm_m128(const GemmSwapAbParams<T>& p) {
 #endif
 #define KERNEL(name, columns, results, dtype)                                                                         \
     extern "C" __global__ void __launch_bounds__(32 * (CONSUMERS + 2), 1)                                             \
-        nvllm_k_gemm_swap_ab_##name##_##dtype(const __grid_constant__ GemmSwapAbParams<dtype> p) {                       \
-        BODY(gemm_m128<dtype, columns, results>(p))                                                          \
+        nvllm_k_gemm_m128_##name##_##dtype(const __grid_constant__ GemmSwapAbParams<dtype> p) {                          \
+        BODY(gemm_m128<dtype, columns, results>(p))                                                                  \
     }
-#define KERNELS(dtype)                                        \
-    KERNEL(wide_c64, 64, Results::SUMS, dtype)                \
-    KERNEL(wide_gated_c64, 64, Results::GATED, dtype)         \
-    KERNEL(wide_gated_c96, 96, Results::GATED, dtype)
+#define KERNELS(dtype)                            \
+    KERNEL(c64, 64, Results::SUMS, dtype)         \
+    KERNEL(gated_c64, 64, Results::GATED, dtype)  \
+    KERNEL(gated_c96, 96, Results::GATED, dtype)
 
 KERNELS(bf16)
 KERNELS(f16)

@@ -17,6 +17,7 @@
 #include "common/cluster.cuh"
 #include "common/quantized_pairs.cuh"
 #include "common/dependent_launch.cuh"
+#include "common/row_factors.cuh"
 #include "common/warpgroup.cuh"
 
 template <class T>
@@ -34,6 +35,8 @@ struct GemmQuantizedParams {
     int is_gated;
     int is_gelu_tanh;   // the activation of gated results, else SiLU
     int is_arranged;    // rows of x are those of arrange_rows
+    int k;
+    RowNorms<T> norms;  // of up to 64 tokens, in tiles of their own. Squares of added results have a part for each 16 columns
 };
 
 template <class T>
@@ -80,28 +83,63 @@ __device__ void arrange_rows(const ArrangeRowsParams<T>& p) {
     for (int c = 0; c < 4; c++) store_eight(to + c * 8, x[c]);
 }
 
+// Adds pairs of the columns `column` and `column + 8` of a token to the stream. Four lanes have the 16 columns of a token; all lanes of the warp call it.
+template <class T>
+__device__ inline void add_pairs(const GemmQuantizedParams<T>& p, int token, int column, uint32_t low, uint32_t high) {
+    const uint32_t deltas[2] = {low, high};
+    const bool is_there = token < p.m && column < p.n;
+    float squares = 0.0f;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const size_t at = size_t(token) * p.out_stride + column + 8 * i;
+        uint32_t before = 0;
+        float2 norm{};
+        if (is_there) {
+            before = __ldcg(reinterpret_cast<const uint32_t*>(p.norms.residual + at));
+            norm = *reinterpret_cast<const float2*>(p.norms.norm + column + 8 * i);
+        }
+        const float2 r = widen2<T>(before), d = widen2<T>(deltas[i]);
+        const uint32_t stream = narrow2<T>(fmaf(p.norms.scale, d.x, r.x), fmaf(p.norms.scale, d.y, r.y));
+        const float2 v = widen2<T>(stream);
+        squares += v.x * v.x + v.y * v.y;
+        if (is_there) {
+            *reinterpret_cast<uint32_t*>(p.norms.residual + at) = stream;
+            *reinterpret_cast<uint32_t*>(p.out + at) = narrow2<T>(v.x * norm.x, v.y * norm.y);
+        }
+    }
+    squares += __shfl_xor_sync(0xffffffffu, squares, 1);
+    squares += __shfl_xor_sync(0xffffffffu, squares, 2);
+    if (is_there && column % 16 == 0) p.norms.squares[size_t(token) * square_stride(p.norms.square_parts) + column / 16] = squares;
+}
+
 constexpr int STAGES_MAX = 16, SPLIT_MAX = 8;
 constexpr int HELPERS = 3;  // warps that rearrange x; with the one that copies they are a warpgroup
-constexpr int BARRIER_BYTES = 1024;
+constexpr int BARRIER_BYTES = 1024, FACTORS_AT = 640;  // of shared memory: barriers, then a factor for each token of a tile
 
-// Grid [places * split], cluster [split], block [32 * (columns / 16 + 1 + HELPERS)], shared [BARRIER_BYTES + stages * stage
-// + (split - 1) * ceil(columns / 16 * TOKENS / 8 / split) * 512 bytes], with a stage of columns / 8 * UNITS units, rounded up to 1,024 bytes, and
-// UNITS * TOKENS * 128 bytes. Thread blocks walk over tiles; if k is split, there is a place for each tile, and the ring holds at least
-// columns * TOKENS * 4 bytes. Of more than one step the ring holds at least two.
+// Grid [places * split], cluster [split], block [32 * (columns / 16 + 1 + HELPERS)], shared [BARRIER_BYTES + stages * stage], with a stage of
+// columns / 8 * UNITS units, rounded up to 1,024 bytes, and UNITS * TOKENS * 128 bytes. Thread blocks walk over tiles. If k is split, there is a place for
+// each tile, the ring has room for columns * TOKENS * 4 bytes, and (split - 1) * ceil(columns / 16 * TOKENS / 8 / split) * 512 bytes follow it.
+// Of more than one step the ring holds at least two.
 template <class T, class Codes, int HEADER, int HEADER_BYTES, int TOKENS, int UNITS, int GROUP>
 __device__ void gemm_quantized(const GemmQuantizedParams<T>& p) {
     constexpr int UNIT = Codes::BYTES + 8 * HEADER_BYTES, X_BYTES = UNITS * TOKENS * 128;
+    constexpr bool IS_ARRANGED = TOKENS == 256;  // all rows of x are
+    constexpr bool HAS_NORMS = TOKENS <= 64;
     extern __shared__ __align__(1024) uint8_t shared[];
     const int lane = threadIdx.x % 32, warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
     const int consumers = blockDim.x / 32 - 1 - HELPERS, columns = consumers * 16;
     const int codes_bytes = (columns / 8 * UNITS * UNIT + 1023) / 1024 * 1024, stage_bytes = codes_bytes + X_BYTES;
     const uint32_t first_bytes = shared_address(shared);
     const uint32_t full = first_bytes, x_full = full + 8 * STAGES_MAX, x_ready = x_full + 8 * STAGES_MAX, empty = x_ready + 8 * STAGES_MAX;
-    const uint32_t received = empty + 8 * STAGES_MAX, ring = first_bytes + BARRIER_BYTES, inbox = ring + p.stages * stage_bytes;
+    const uint32_t received = empty + 8 * STAGES_MAX, ring = first_bytes + BARRIER_BYTES, inbox = ring + max(p.stages * stage_bytes, columns * TOKENS * 4);
     const int split = p.split, part = cluster_rank(), place = blockIdx.x / split, places = gridDim.x / split;
     const int token_tiles = (p.m + TOKENS - 1) / TOKENS, outputs = p.is_gated ? columns / 2 : columns;
     const int tiles = (p.n + outputs - 1) / outputs * token_tiles;
     // Of 16 columns by 8 tokens, which a warp holds in four registers; those that this thread block stores.
+    const bool is_divided = !HAS_NORMS || !has_factors(p.norms), is_added = HAS_NORMS && p.norms.residual;
+    // The last of the warps that rearrange x finds factors instead, if there are any.
+    const int arranging = is_divided ? HELPERS : HELPERS - 1;
+    float* const factors = reinterpret_cast<float*>(shared + FACTORS_AT);
     const int fragments = TOKENS / 8 * consumers, first_fragment = fragments * part / split, end_fragment = fragments * (part + 1) / split;
     launch_dependents();
 
@@ -109,7 +147,7 @@ __device__ void gemm_quantized(const GemmQuantizedParams<T>& p) {
         for (int i = 0; i < p.stages; i++) {
             barrier_init(full + 8 * i, 1);
             barrier_init(x_full + 8 * i, 1);
-            barrier_init(x_ready + 8 * i, HELPERS);
+            barrier_init(x_ready + 8 * i, arranging);
             barrier_init(empty + 8 * i, consumers);
         }
         barrier_init(received, 1);
@@ -124,76 +162,86 @@ __device__ void gemm_quantized(const GemmQuantizedParams<T>& p) {
     const int first_step = pairs * part / split * (2 / UNITS), steps = pairs * (part + 1) / split * (2 / UNITS) - first_step;
     const int all_steps = (tiles - place + places - 1) / places * steps;
 
-    if (warp == consumers) {
-        if (elect_lane()) {
-            int codes_step = 0, codes_octet = place / token_tiles * (outputs / 8), codes_tile = place;
-            const auto copy_codes = [&](int slot) {
-                const int from = (first_step + codes_step) * UNITS * UNIT / 8;
-                const uint32_t to = ring + slot * stage_bytes;
-                barrier_expect(full + 8 * slot, columns / 8 * UNITS * UNIT);
-                copy_flat_box(to, &p.codes, from, codes_octet, full + 8 * slot, EVICT_FIRST);
-                // The last box of gates may have ups behind it, which are not multiplied to anything that is stored.
-                if (p.is_gated) copy_flat_box(to + outputs / 8 * UNITS * UNIT, &p.codes, from, p.n / 8 + codes_octet, full + 8 * slot, EVICT_FIRST);
-                if (++codes_step == steps) {
-                    codes_step = 0;
-                    codes_tile += places;
-                    codes_octet = codes_tile / token_tiles * (outputs / 8);
+    // Sums of 256 tokens take 128 registers of each thread that multiplies.
+    if (warp >= consumers) {
+        if constexpr (IS_ARRANGED) decrease_registers<40>();
+        if (warp == consumers) {
+            if (elect_lane()) {
+                int codes_step = 0, codes_octet = place / token_tiles * (outputs / 8), codes_tile = place;
+                const auto copy_codes = [&](int slot) {
+                    const int from = (first_step + codes_step) * UNITS * UNIT / 8;
+                    const uint32_t to = ring + slot * stage_bytes;
+                    barrier_expect(full + 8 * slot, columns / 8 * UNITS * UNIT);
+                    copy_flat_box(to, &p.codes, from, codes_octet, full + 8 * slot, EVICT_FIRST);
+                    // The last box of gates may have ups behind it, which are not multiplied to anything that is stored.
+                    if (p.is_gated) copy_flat_box(to + outputs / 8 * UNITS * UNIT, &p.codes, from, p.n / 8 + codes_octet, full + 8 * slot, EVICT_FIRST);
+                    if (++codes_step == steps) {
+                        codes_step = 0;
+                        codes_tile += places;
+                        codes_octet = codes_tile / token_tiles * (outputs / 8);
+                    }
+                };
+                int x_step = 0, x_tile = place;
+                const auto copy_x = [&](int slot) {
+                    barrier_expect(x_full + 8 * slot, X_BYTES);
+                    copy_box(ring + slot * stage_bytes + codes_bytes, &p.x, x_tile % token_tiles * TOKENS, (first_step + x_step) * UNITS,
+                             x_full + 8 * slot, EVICT_NORMAL);
+                    if (++x_step == steps) {
+                        x_step = 0;
+                        x_tile += places;
+                    }
+                };
+                const int early = min(all_steps, p.stages);
+                for (int step = 0; step < early; step++) copy_codes(step);
+                prefetch_map(&p.x);
+                grid_dependency_wait();
+                fence_async_global();
+                for (int step = 0; step < early; step++) copy_x(step);
+                int slot = 0;
+                uint32_t parity = 0;
+                for (int step = early; step < all_steps; step++) {
+                    barrier_wait(empty + 8 * slot, parity);
+                    copy_codes(slot);
+                    copy_x(slot);
+                    if (++slot == p.stages) slot = 0, parity ^= 1;
                 }
-            };
-            int x_step = 0, x_tile = place;
-            const auto copy_x = [&](int slot) {
-                barrier_expect(x_full + 8 * slot, X_BYTES);
-                copy_box(ring + slot * stage_bytes + codes_bytes, &p.x, x_tile % token_tiles * TOKENS, (first_step + x_step) * UNITS,
-                         x_full + 8 * slot, EVICT_NORMAL);
-                if (++x_step == steps) {
-                    x_step = 0;
-                    x_tile += places;
-                }
-            };
-            const int early = min(all_steps, p.stages);
-            for (int step = 0; step < early; step++) copy_codes(step);
-            prefetch_map(&p.x);
-            grid_dependency_wait();
-            fence_async_global();
-            for (int step = 0; step < early; step++) copy_x(step);
+            }
+        } else if (!is_divided && warp == consumers + HELPERS) {
+            if constexpr (HAS_NORMS) {
+                grid_dependency_wait();
+                load_factors<TOKENS>(p.norms, p.m, p.k, factors, 0, min(p.m, TOKENS));
+                asm volatile("bar.arrive 3, %0;" ::"r"(consumers * 32 + 32) : "memory");
+            }
+        } else {
             int slot = 0;
             uint32_t parity = 0;
-            for (int step = early; step < all_steps; step++) {
-                barrier_wait(empty + 8 * slot, parity);
-                copy_codes(slot);
-                copy_x(slot);
+            for (int step = 0; step < (IS_ARRANGED || p.is_arranged ? 0 : all_steps); step++) {
+                barrier_wait(x_full + 8 * slot, parity);
+                uint8_t* at = shared + BARRIER_BYTES + slot * stage_bytes + codes_bytes;
+#pragma unroll 2
+                for (int i = (warp - consumers - 1) * 32 + lane; i < UNITS * 2 * TOKENS; i += arranging * 32) {
+                    const int row = i % TOKENS, group = i / TOKENS;
+                    uint4* to[4];
+                    Eight x[4];
+#pragma unroll
+                    for (int c = 0; c < 4; c++) {
+                        to[c] = reinterpret_cast<uint4*>(at + group / 2 * (TOKENS * 128) + row * 128 + ((group % 2 * 4 + c) ^ row % 8) * 16);
+                        x[c] = *reinterpret_cast<const Eight*>(to[c]);
+                    }
+                    arrange(x, Codes::CROSSED);
+#pragma unroll
+                    for (int c = 0; c < 4; c++) *to[c] = make_uint4(x[c].pair[0], x[c].pair[1], x[c].pair[2], x[c].pair[3]);
+                }
+                fence_async_shared();
+                __syncwarp();
+                if (lane == 0) barrier_arrive(x_ready + 8 * slot);
                 if (++slot == p.stages) slot = 0, parity ^= 1;
             }
         }
         __syncwarp();
         if (split > 1) cluster_wait();
-    } else if (warp > consumers) {
-        int slot = 0;
-        uint32_t parity = 0;
-        for (int step = 0; step < (p.is_arranged ? 0 : all_steps); step++) {
-            barrier_wait(x_full + 8 * slot, parity);
-            uint8_t* at = shared + BARRIER_BYTES + slot * stage_bytes + codes_bytes;
-#pragma unroll 2
-            for (int i = (warp - consumers - 1) * 32 + lane; i < UNITS * 2 * TOKENS; i += HELPERS * 32) {
-                const int row = i % TOKENS, group = i / TOKENS;
-                uint4* to[4];
-                Eight x[4];
-#pragma unroll
-                for (int c = 0; c < 4; c++) {
-                    to[c] = reinterpret_cast<uint4*>(at + group / 2 * (TOKENS * 128) + row * 128 + ((group % 2 * 4 + c) ^ row % 8) * 16);
-                    x[c] = *reinterpret_cast<const Eight*>(to[c]);
-                }
-                arrange(x, Codes::CROSSED);
-#pragma unroll
-                for (int c = 0; c < 4; c++) *to[c] = make_uint4(x[c].pair[0], x[c].pair[1], x[c].pair[2], x[c].pair[3]);
-            }
-            fence_async_shared();
-            __syncwarp();
-            if (lane == 0) barrier_arrive(x_ready + 8 * slot);
-            if (++slot == p.stages) slot = 0, parity ^= 1;
-        }
-        if (split > 1) cluster_wait();
     } else {
+        if constexpr (IS_ARRANGED) increase_registers<232>();
         const typename Codes::template Held<T> held{};
         const uint64_t first_b = __shfl_sync(0xffffffffu, matrix_descriptor(ring + codes_bytes), 0);
         // The octets of a warp: two that follow each other, or one of gates and that of their ups.
@@ -252,8 +300,13 @@ __device__ void gemm_quantized(const GemmQuantizedParams<T>& p) {
 #pragma unroll
             for (int i = 0; i < TOKENS / 2; i++) asm volatile("" : "+f"(sum[i])::"memory");
             grid_dependency_wait();
+            if (HAS_NORMS && !is_divided && tile == place) asm volatile("bar.sync 3, %0;" ::"r"(consumers * 32 + 32) : "memory");
 
             const auto store = [&](int w, int j, float4 v) {
+                if (HAS_NORMS && !is_divided) {
+                    const float2 f = *reinterpret_cast<const float2*>(factors + j * 8 + lane % 4 * 2);
+                    v = make_float4(v.x * f.x, v.y * f.y, v.z * f.x, v.w * f.y);
+                }
                 if (p.is_gated) {
                     const int column = first_column + w * 8 + lane / 4, token = first_token + j * 8 + lane / 4;
                     const bool has_bias = p.bias && column < p.n;
@@ -271,6 +324,12 @@ __device__ void gemm_quantized(const GemmQuantizedParams<T>& p) {
                 const uint32_t low = transpose_matrix(narrow2<T>(v.x + bias_low, v.y + bias_low));
                 const uint32_t high = transpose_matrix(narrow2<T>(v.z + bias_high, v.w + bias_high));
                 const int token = first_token + j * 8 + lane / 4, column = first_column + w * 16 + lane % 4 * 2;
+                if constexpr (HAS_NORMS) {
+                    if (is_added) {
+                        add_pairs(p, token, column, low, high);
+                        return;
+                    }
+                }
                 if (token >= p.m) return;
                 T* to = p.out + size_t(token) * p.out_stride + column;
                 if (p.out_stride % 2 == 0 && reinterpret_cast<uintptr_t>(p.out) % 4 == 0 && column + 10 <= p.n) {
@@ -348,7 +407,8 @@ __device__ void gemm_quantized(const GemmQuantizedParams<T>& p) {
     KERNEL(name, codes, header, bytes, 32, 128, 2, 2, 2, dtype)        \
     KERNEL(name, codes, header, bytes, 32, 192, 2, 4, 1, dtype)        \
     KERNEL(name, codes, header, bytes, 64, 192, 2, 4, 1, dtype)        \
-    KERNEL(name, codes, header, bytes, 128, 192, 1, 2, 1, dtype)
+    KERNEL(name, codes, header, bytes, 128, 192, 1, 2, 1, dtype)       \
+    KERNEL(name, codes, header, bytes, 256, 128, 1, 2, 1, dtype)
 #define KERNELS(name, codes, header, bytes)     \
     VARIANTS(name, codes, header, bytes, bf16)  \
     VARIANTS(name, codes, header, bytes, f16)

@@ -22,7 +22,6 @@
 #include "common/cluster.cuh"
 #include "common/dependent_launch.cuh"
 #include "common/gemm_swap_ab.cuh"
-#include "common/row_factors.cuh"
 
 // How a thread block adds up its share of k.
 enum class Parts {
@@ -108,9 +107,9 @@ __device__ void gemm_swap_ab(const GemmSwapAbParams<T>& p) {
         __syncwarp();
         if (p.split > 1) cluster_wait();
     } else if (warp == CONSUMERS + 1) {
-        if (!IS_ADDED && p.squares) {
+        if (!IS_ADDED && p.norms.squares) {
             grid_dependency_wait();
-            load_factors<TOKENS>(p, factors, first_token, tile_tokens);
+            load_factors<TOKENS>(p.norms, p.m, p.k, factors, first_token, tile_tokens);
             factors_ready<MULTIPLYING + 32>();
         }
         if (p.split > 1) cluster_wait();
@@ -131,13 +130,13 @@ __device__ void gemm_swap_ab(const GemmSwapAbParams<T>& p) {
         float4 norm[2] = {};
         if constexpr (IS_ADDED) {
             if (eight_column < p.n) {
-                norm[0] = *reinterpret_cast<const float4*>(p.norm + eight_column);
-                norm[1] = *reinterpret_cast<const float4*>(p.norm + eight_column + 4);
+                norm[0] = *reinterpret_cast<const float4*>(p.norms.norm + eight_column);
+                norm[1] = *reinterpret_cast<const float4*>(p.norms.norm + eight_column + 4);
             }
             grid_dependency_wait();
 #pragma unroll
             for (int round = 0; round < ROUNDS; round++) {
-                if (is_in_round(round)) before[round] = load_eight(p.residual + size_t(first_token + token_of_round(round)) * p.out_stride + eight_column);
+                if (is_in_round(round)) before[round] = load_eight(p.norms.residual + size_t(first_token + token_of_round(round)) * p.out_stride + eight_column);
             }
         }
         float sum[TOKENS / 2];
@@ -189,10 +188,10 @@ __device__ void gemm_swap_ab(const GemmSwapAbParams<T>& p) {
         const bool is_whole = p.out_stride % 8 == 0 && reinterpret_cast<uintptr_t>(p.out) % 16 == 0;
         // From here on the ring holds results: all copies to it have been waited for, and all warps have multiplied them.
         consumers_sync<MULTIPLYING>();
-        if (!IS_ADDED && p.squares) factors_wait<MULTIPLYING + 32>();
+        if (!IS_ADDED && p.norms.squares) factors_wait<MULTIPLYING + 32>();
         // Of the two tokens of eight `eight` of the tile that this thread has sums of.
         const auto factors_of = [&](int eight) {
-            if (IS_ADDED || !p.squares) return make_float2(1.0f, 1.0f);
+            if (IS_ADDED || !p.norms.squares) return make_float2(1.0f, 1.0f);
             return *reinterpret_cast<const float2*>(factors + 8 * eight + lane % 4 * 2);
         };
         if (p.split == 1) {
@@ -213,7 +212,7 @@ __device__ void gemm_swap_ab(const GemmSwapAbParams<T>& p) {
                 for (int round = 0; round < ROUNDS; round++) {
                     const int token = token_of_round(round), eight = threadIdx.x % 8;
                     const Eight delta = *reinterpret_cast<const Eight*>(shared + BARRIER_BYTES + token * 128 + (eight ^ token % 8) * 16);
-                    add_eight<T>(p, before[round], delta, norm, is_in_round(round), first_token + token, eight_column, 8, blockIdx.y);
+                    add_eight(p.norms, p.out, p.out_stride, before[round], delta, norm, is_in_round(round), first_token + token, eight_column, 8, blockIdx.y);
                 }
             }
             for (int i = threadIdx.x; !IS_ADDED && i < TOKENS * (COLUMNS / 8); i += 32 * CONSUMERS) {
@@ -308,7 +307,7 @@ __device__ void gemm_swap_ab(const GemmSwapAbParams<T>& p) {
                     const int unit = token / 8 * CONSUMERS + first_unit % CONSUMERS + eight / 2;
                     const bool is_there = is_in_round(round);
                     const Eight delta = is_there ? reinterpret_cast<const Eight*>(own + unit * 32)[token % 8 * 2 + eight % 2] : Eight{};
-                    add_eight<T>(p, before[round], delta, norm, is_there, first_token + token, eight_column, eights,
+                    add_eight(p.norms, p.out, p.out_stride, before[round], delta, norm, is_there, first_token + token, eight_column, eights,
                               (blockIdx.y * CONSUMERS + first_unit % CONSUMERS) * 2 / eights);
                 }
             }

@@ -16,6 +16,7 @@
 #include "common/activation.cuh"
 #include "common/quantized_pairs.cuh"
 #include "common/dependent_launch.cuh"
+#include "common/row_factors.cuh"
 #include "common/tensor_core.cuh"
 
 template <class T>
@@ -26,6 +27,7 @@ struct GemvQuantizedParams {
     const uint8_t* units;  // of n columns; of gated results those of n gates, then of n ups
     float* partial;        // [slices, m, n], if k has several slices
     int* arrived;          // [thread blocks of a slice], zero before and after
+    RowNorms<T> norms;     // of up to 8 tokens
     float zero;            // of codes whose header has none
     int units_of_row;      // k / 64, rounded up: a multiple of NU
     int slices;
@@ -79,6 +81,16 @@ __device__ inline float4 scales_and_offsets(const uint8_t* header) {
     }
 }
 
+// Stores a sum, whose row of x is to be multiplied by `factor`. Of added results, all lanes of a warp call it.
+template <class T>
+__device__ inline void store_sum(const GemvQuantizedParams<T>& p, int token, int column, bool is_there, float sum, float factor, bool is_added,
+                                 const Before& before) {
+    const size_t at = size_t(token) * p.out_stride + column;
+    const T result = narrow<T>(fmaf(sum, factor, p.bias && is_there ? p.bias[column] : 0.0f));
+    if (is_added) add_number(p.norms, p.out, at, token, column, is_there, before, result);
+    else if (is_there) p.out[at] = result;
+}
+
 // Grid [slices * thread blocks], block [32 * warps], shared [warps * (STAGES * 2 NU units + steps * 2 NU * EIGHTS * (x + sums) +
 // 2 * batch * m * 64) bytes], with x of 512 bytes, or 64 for one token, and sums of 64 bytes with offsets and 32 without.
 template <class T, class Codes, int HEADER, int HEADER_BYTES, bool OFFSET, int TOKENS, int NU, int STAGES>
@@ -102,6 +114,9 @@ __device__ void gemv_quantized(const GemvQuantizedParams<T>& p) {
     float* sums = reinterpret_cast<float*>(at) + warp * most * FRAGMENTS * 4 * SUM_FLOATS;
     at += warps * most * FRAGMENTS * 4 * SUM_FLOATS * 4;
     float* parts = reinterpret_cast<float*>(at);  // [2, batch, warps, m, 16]
+    __shared__ float factors[TOKENS];
+    constexpr bool IS_FEW = TOKENS <= 8;
+    const bool is_divided = !IS_FEW || !has_factors(p.norms), is_added = IS_FEW && p.norms.residual;
     launch_dependents();
 
     // The copies of a step: its units of one octet, then those of the next, or of the ups.
@@ -135,6 +150,8 @@ __device__ void gemv_quantized(const GemvQuantizedParams<T>& p) {
         commit_copies();
     }
     grid_dependency_wait();
+    SquaresOfLane<4> squares;
+    if (!is_divided && warp < p.m) squares = load_squares<4>(p.norms, warp);
 
     // x as fragments, and its sums over 32 numbers times what codes have too much.
     constexpr int AT_ONCE = NU < 4 ? 4 / NU : 1;
@@ -181,6 +198,8 @@ __device__ void gemv_quantized(const GemvQuantizedParams<T>& p) {
         }
     }
 
+    // The barrier of the first tiles follows.
+    if (!is_divided) store_factors(p.norms, factors, p.m, p.k, squares);
     const typename Codes::template Held<T> held{};
     // With one token, all columns of the product are that token, and the first is stored.
     const uint4* x_of_lane = x_fragments + lane % X_LANES;
@@ -269,8 +288,16 @@ __device__ void gemv_quantized(const GemvQuantizedParams<T>& p) {
             }
         }
         if (++filled < p.batch && tile + places < tiles) continue;
-        __syncthreads();
         const int of_tile = p.m * 16;
+        // Of the number `i` of the tiles whose parts are added up: where it is.
+        const auto column_of = [&](int i) { return (tile - (filled - 1 - i / of_tile) * places) * 16 + i % 16; };
+        const auto before_of = [&](int i) {
+            const int column = column_of(i);
+            return load_before(p.norms, size_t(i % of_tile / 16) * p.out_stride + column, column, i < filled * of_tile);
+        };
+        Before before{};
+        if (is_added && p.slices == 1) before = before_of(threadIdx.x);
+        __syncthreads();
         const auto sum_of_warps = [&](int tile_of_batch, int at) {
             const float* from = parts + (set * p.batch + tile_of_batch) * warps * of_tile + at;
             float sum = 0.0f;
@@ -282,19 +309,23 @@ __device__ void gemv_quantized(const GemvQuantizedParams<T>& p) {
             for (int i = threadIdx.x; i < filled * p.m * 8; i += blockDim.x) {
                 const int j = i / 8 / p.m, token = i / 8 % p.m, column = (tile - (filled - 1 - j) * places) * 8 + i % 8;
                 const auto total = [&](int side) {
-                    return widen<T>(narrow<T>(sum_of_warps(j, token * 16 + side * 8 + i % 8) + (p.bias ? p.bias[side * p.n + column] : 0.0f)));
+                    const float sum = sum_of_warps(j, token * 16 + side * 8 + i % 8);
+                    return widen<T>(narrow<T>(fmaf(sum, is_divided ? 1.0f : factors[token], p.bias ? p.bias[side * p.n + column] : 0.0f)));
                 };
                 const float gate = total(0), exponent = p.is_gelu_tanh ? GeluTanh::exponent(gate) : Silu::exponent(gate);
                 p.out[size_t(token) * p.out_stride + column] = narrow<T>(activate_mul(gate, exponent, total(1)));
             }
         }
-        for (int i = threadIdx.x; i < (p.is_gated ? 0 : filled * of_tile); i += blockDim.x) {
-            const float sum = sum_of_warps(i / of_tile, i % of_tile);
-            const int token = i % of_tile / 16, column = (tile - (filled - 1 - i / of_tile) * places) * 16 + i % 16;
-            if (p.slices == 1) {
-                p.out[size_t(token) * p.out_stride + column] = narrow<T>(sum + (p.bias ? p.bias[column] : 0.0f));
+        // All of a warp go on: eight lanes have an eight of one token.
+        for (int i = threadIdx.x; !p.is_gated && i / 32 * 32 < filled * of_tile; i += blockDim.x) {
+            const bool is_there = i < filled * of_tile;
+            const float sum = is_there ? sum_of_warps(i / of_tile, i % of_tile) : 0.0f;
+            const int token = i % of_tile / 16, column = column_of(i);
+            if (p.slices > 1) {
+                if (is_there) p.partial[(size_t(slice) * p.m + token) * p.n + column] = sum;
             } else {
-                p.partial[(size_t(slice) * p.m + token) * p.n + column] = sum;
+                if (is_added && i >= blockDim.x) before = before_of(i);
+                store_sum(p, token, column, is_there, sum, is_divided ? 1.0f : factors[token], is_added, before);
             }
         }
         // Two sets of parts take turns, so that one barrier is enough.
@@ -312,11 +343,14 @@ __device__ void gemv_quantized(const GemvQuantizedParams<T>& p) {
     if (count != p.slices - 1) return;
     __threadfence();
     const int columns = (tiles - place + places - 1) / places * 16;
-    for (int i = threadIdx.x; i < p.m * columns; i += blockDim.x) {
+    for (int i = threadIdx.x; i / 32 * 32 < p.m * columns; i += blockDim.x) {
         const int token = i / columns, c = i % columns, column = (place + c / 16 * places) * 16 + c % 16;
+        const bool is_there = i < p.m * columns;
+        Before before{};
+        if (is_added) before = load_before(p.norms, size_t(token) * p.out_stride + column, column, is_there);
         float sum = 0.0f;
-        for (int s = 0; s < p.slices; s++) sum += __ldcg(p.partial + (size_t(s) * p.m + token) * p.n + column);
-        p.out[size_t(token) * p.out_stride + column] = narrow<T>(sum + (p.bias ? p.bias[column] : 0.0f));
+        for (int s = 0; s < p.slices && is_there; s++) sum += __ldcg(p.partial + (size_t(s) * p.m + token) * p.n + column);
+        store_sum(p, token, column, is_there, sum, is_divided || !is_there ? 1.0f : factors[token], is_added, before);
     }
     if (threadIdx.x == 0) p.arrived[place] = 0;
 }

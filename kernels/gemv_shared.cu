@@ -5,6 +5,8 @@
 // are at work: when they have ended, nothing but x is missing. Which thread blocks share a multiprocessor: src/compute/cuda/gemm/gemv_shared.rs.
 // Rows of weights are the operand of 16 rows of the tensor cores, tokens that of 8 columns, so that up to eight tokens have the same bits.
 //
+// Sums may be added to the stream, and rows of x may be those of the stream that are still to be divided: common/row_factors.cuh.
+//
 // Results have the bits of gemv_stream.cu: warps share out k in steps of 64 numbers, each adds up its steps in one chain, and the sums
 // of the warps are added in their order.
 #include "common/activation.cuh"
@@ -13,7 +15,7 @@
 #include "common/warpgroup.cuh"
 
 // PAD: numbers behind a row of weights in shared memory, so that the eight lanes that read two rows find eight bank groups.
-constexpr int DEPTH = 64, PAD = 32, BARRIER_BYTES = 128;
+constexpr int DEPTH = 64, PAD = 32, BARRIER_BYTES = 128, FACTORS_AT = 64;
 
 // A thread block has TILES tiles of HALVES times 8 rows of weights; GATED: the first half of a tile are gates, the second their ups.
 // STEPS: of 64 numbers of k, for each warp, at most. EARLY: of the halves of the steps, those whose weights pass to registers before the
@@ -22,13 +24,15 @@ constexpr int DEPTH = 64, PAD = 32, BARRIER_BYTES = 128;
 // Grid [at least n / COLUMNS rounded up], block [32 * warps], shared [BARRIER_BYTES + ROWS * (k + PAD) * 2 + warps * m * PART * 4 bytes].
 template <class T, int TILES, int HALVES, int STEPS, int EARLY, bool GATED>
 __device__ void gemv_shared(const FewTokensParams<T>& p) {
-    constexpr int ROWS = 8 * HALVES * TILES, COLUMNS = GATED ? ROWS / 2 : ROWS, PART = ROWS + 2;
+    constexpr int ROWS = 8 * HALVES * TILES, COLUMNS = GATED ? ROWS / 2 : ROWS, PART = ROWS + 2, SQUARES = ROWS == 8 ? 1 : 2;
     extern __shared__ __align__(128) uint8_t shared[];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
     const int first = blockIdx.x * COLUMNS, row_numbers = p.k + PAD;
     const uint32_t full = shared_address(shared);
     T* weights = reinterpret_cast<T*>(shared + BARRIER_BYTES);                // [ROWS, row_numbers]
     float* parts = reinterpret_cast<float*>(weights + ROWS * row_numbers);  // [warps, m, PART]
+    float* factors = reinterpret_cast<float*>(shared + FACTORS_AT);           // [8]
+    const bool is_divided = !has_factors(p.norms), is_added = !GATED && p.norms.residual;
     launch_dependents();
     // One of those that only keep a multiprocessor.
     if (first >= p.n) {
@@ -72,6 +76,15 @@ __device__ void gemv_shared(const FewTokensParams<T>& p) {
         const int k = place(i / 2, i % 2);
         x[i / 2][i % 2] = token < p.m && k < p.k ? load_eight_of_pass(p.x + size_t(token) * p.x_stride + k) : Eight{};
     }
+    SquaresOfLane<SQUARES> squares;
+    if (!is_divided && warp < p.m) squares = load_squares<SQUARES>(p.norms, warp);
+    // Of the number `i` that this thread block stores.
+    const auto before_of = [&](int i) {
+        const int column = first + i % COLUMNS;
+        return load_before(p.norms, size_t(i / COLUMNS) * p.out_stride + column, column, i < p.m * COLUMNS && column < p.n);
+    };
+    Before before{};
+    if (is_added) before = before_of(threadIdx.x);
     // Nothing is waited for, but no product is computed before all of x is on its way.
     barrier_wait(full, 0);
     float sum[TILES][4] = {};
@@ -104,15 +117,24 @@ __device__ void gemv_shared(const FewTokensParams<T>& p) {
             }
         }
     }
+    if (!is_divided) store_factors(p.norms, factors, p.m, p.k, squares);
     __syncthreads();
     const auto total = [&](int of_token, int row, int column) {
         const float* from = parts + of_token * PART + row;
         float sum_of_warps = 0.0f;
 #pragma unroll 8
         for (int w = 0; w < warps; w++) sum_of_warps += from[w * p.m * PART];
-        return narrow<T>(sum_of_warps + (p.bias ? p.bias[column] : 0.0f));
+        return narrow<T>(fmaf(sum_of_warps, is_divided ? 1.0f : factors[of_token], p.bias ? p.bias[column] : 0.0f));
     };
-    for (int i = threadIdx.x; i < p.m * COLUMNS; i += blockDim.x) {
+    // Eight lanes have an eight of one token: all of a warp go on.
+    for (int i = threadIdx.x; is_added && i / 32 * 32 < p.m * COLUMNS; i += blockDim.x) {
+        const int of_token = i / COLUMNS, column = first + i % COLUMNS;
+        const bool is_there = i < p.m * COLUMNS && column < p.n;
+        if (i >= blockDim.x) before = before_of(i);
+        const T delta = is_there ? total(of_token, i % COLUMNS, column) : T{};
+        add_number(p.norms, p.out, size_t(of_token) * p.out_stride + column, of_token, column, is_there, before, delta);
+    }
+    for (int i = threadIdx.x; !is_added && i < p.m * COLUMNS; i += blockDim.x) {
         const int of_token = i / COLUMNS, c = i % COLUMNS, column = first + c;
         if (column >= p.n) continue;
         T* to = p.out + size_t(of_token) * p.out_stride + column;

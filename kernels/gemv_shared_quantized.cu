@@ -16,6 +16,7 @@ struct GemvSharedQuantizedParams {
     const T* x;          // [m, x_stride]
     const float* bias;   // [n], or null; of gated results [2 n]
     QuantizedWeights weight;  // of n columns; of gated results those of n gates, then of n ups
+    RowNorms<T> norms;
     int m;               // tokens, at most 8
     int n;               // columns of `out`; of gated results a multiple of 8
     int k;               // a multiple of 8
@@ -25,7 +26,7 @@ struct GemvSharedQuantizedParams {
     int is_gelu_tanh;    // the activation of gated results, else SiLU
 };
 
-constexpr int DEPTH = 64, BARRIER_BYTES = 128;
+constexpr int DEPTH = 64, BARRIER_BYTES = 128, FACTORS_AT = 64;
 
 // A thread block has OCTETS times 8 columns of weights; of gated results, the second half are the ups of the first half. STEPS: units of k of each
 // warp, at most. A tile is two octets of a unit; EARLY: how many of a warp's become fragments before the wait. Two thread blocks share the registers of a
@@ -36,6 +37,8 @@ constexpr int DEPTH = 64, BARRIER_BYTES = 128;
 template <class T, class Codes, int HEADER, int HEADER_BYTES, int OCTETS, int STEPS, int EARLY>
 __device__ void gemv_shared_quantized(const GemvSharedQuantizedParams<T>& p) {
     constexpr int PAIRS = (OCTETS + 1) / 2, PART = OCTETS * 8 + 2;
+    // Where registers are short, what the norms need is loaded when the products are there.
+    constexpr bool IS_LATE = STEPS == 4;
     extern __shared__ __align__(128) uint8_t shared[];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
     constexpr int UNIT = Codes::BYTES + 8 * HEADER_BYTES;
@@ -44,6 +47,8 @@ __device__ void gemv_shared_quantized(const GemvSharedQuantizedParams<T>& p) {
     const uint32_t full = shared_address(shared);
     uint8_t* weights = shared + BARRIER_BYTES;                                   // [OCTETS, units, UNIT]
     float* parts = reinterpret_cast<float*>(weights + OCTETS * octet_bytes);  // [warps, m, PART]
+    float* factors = reinterpret_cast<float*>(shared + FACTORS_AT);              // [8]
+    const bool is_divided = !has_factors(p.norms), is_added = p.norms.residual;
     launch_dependents();
     // One of those that only keep a multiprocessor.
     if (first >= octets) {
@@ -93,6 +98,16 @@ __device__ void gemv_shared_quantized(const GemvSharedQuantizedParams<T>& p) {
         const int k = (i / 2 * warps + warp) * DEPTH + i % 2 * 32 + lane % 4 * 8;
         x[i / 2][i % 2] = token < p.m && k < p.k ? load_eight_of_pass(p.x + size_t(token) * p.x_stride + k) : Eight{};
     }
+    SquaresOfLane<1> squares;
+    if (!IS_LATE && !is_divided && warp < p.m) squares = load_squares<1>(p.norms, warp);
+    // Of the number `i` that this thread block stores.
+    const int columns = of_block * 8;
+    const auto before_of = [&](int i) {
+        const int column = first * 8 + i % columns;
+        return load_before(p.norms, size_t(i / columns) * p.out_stride + column, column, i < p.m * columns && column < p.n);
+    };
+    Before before{};
+    if (!IS_LATE && is_added) before = before_of(threadIdx.x);
     float sum[PAIRS][4] = {};
 #pragma unroll
     for (int i = 0; i < STEPS * PAIRS; i++) {
@@ -113,6 +128,7 @@ __device__ void gemv_shared_quantized(const GemvSharedQuantizedParams<T>& p) {
         }
     }
 
+    if (IS_LATE && is_added) before = before_of(threadIdx.x);
     float* part = parts + warp * p.m * PART;
 #pragma unroll
     for (int e = 0; e < 2; e++) {
@@ -128,16 +144,25 @@ __device__ void gemv_shared_quantized(const GemvSharedQuantizedParams<T>& p) {
             }
         }
     }
+    if (IS_LATE && !is_divided && warp < p.m) squares = load_squares<1>(p.norms, warp);
+    if (!is_divided) store_factors(p.norms, factors, p.m, p.k, squares);
     __syncthreads();
     const auto total = [&](int of_token, int row, int column) {
         const float* from = parts + of_token * PART + row;
         float sum_of_warps = 0.0f;
 #pragma unroll 8
         for (int w = 0; w < warps; w++) sum_of_warps += from[w * p.m * PART];
-        return narrow<T>(sum_of_warps + (p.bias ? p.bias[column] : 0.0f));
+        return narrow<T>(fmaf(sum_of_warps, is_divided ? 1.0f : factors[of_token], p.bias ? p.bias[column] : 0.0f));
     };
-    const int columns = of_block * 8;
-    for (int i = threadIdx.x; i < p.m * columns; i += blockDim.x) {
+    // Eight lanes have an eight of one token: all of a warp go on.
+    for (int i = threadIdx.x; is_added && i / 32 * 32 < p.m * columns; i += blockDim.x) {
+        const int of_token = i / columns, column = first * 8 + i % columns;
+        const bool is_there = i < p.m * columns && column < p.n;
+        if (i >= blockDim.x) before = before_of(i);
+        const T delta = is_there ? total(of_token, i % columns, column) : T{};
+        add_number(p.norms, p.out, size_t(of_token) * p.out_stride + column, of_token, column, is_there, before, delta);
+    }
+    for (int i = threadIdx.x; !is_added && i < p.m * columns; i += blockDim.x) {
         const int of_token = i / columns, c = i % columns, column = first * 8 + c;
         if (column >= p.n) continue;
         T* to = p.out + size_t(of_token) * p.out_stride + column;

@@ -22,9 +22,9 @@
 #include "common/linear.cuh"
 #include "common/tensor_core.cuh"
 
-// Grid [thread blocks, at most one a tile], block [32 * warps], shared [warps * (STAGES * (8 CT + m) * 128 + SETS * m * 8 CT * 4) bytes].
-template <class T, int TOKENS, int CT, int STAGES, int SETS, bool GATED, class Params>
-__device__ void gemv_stream(const Params& p) {
+// Grid [thread blocks, at most one a tile], block [32 * warps], shared [32 + warps * (STAGES * (8 CT + m) * 128 + SETS * m * 8 CT * 4) bytes].
+template <class T, int TOKENS, int CT, int STAGES, int SETS, bool GATED>
+__device__ void gemv_stream(const FewTokensParams<T>& p) {
     static_assert(!GATED || CT == 2);
     constexpr int DEPTH = 64, COLUMNS = 8 * CT, OUTPUTS = GATED ? 8 : COLUMNS;  // of weights, and of `out`
     constexpr int FOURS = (TOKENS + 3) / 4, EIGHTS = (TOKENS + 7) / 8, TILES = (EIGHTS + 1) / 2;  // of 4, 8 and 16 tokens
@@ -33,6 +33,9 @@ __device__ void gemv_stream(const Params& p) {
     const int stage_numbers = (COLUMNS + p.m) * DEPTH;
     T* ring = reinterpret_cast<T*>(shared) + warp * STAGES * stage_numbers;                               // [STAGES, COLUMNS + m, DEPTH]
     float* parts = reinterpret_cast<float*>(shared + size_t(warps) * STAGES * stage_numbers * sizeof(T));  // [SETS, warps, m, COLUMNS]
+    float* factors = parts + SETS * warps * p.m * COLUMNS;                                                   // [8]
+    constexpr bool IS_FEW = TOKENS <= 8;
+    const bool is_divided = !IS_FEW || !has_factors(p.norms), is_added = IS_FEW && !GATED && p.norms.residual;
     const int steps = (p.k + DEPTH * warps - 1) / (DEPTH * warps), tiles = (p.n + OUTPUTS - 1) / OUTPUTS;
     launch_dependents();
 
@@ -70,7 +73,6 @@ __device__ void gemv_stream(const Params& p) {
     };
     // Copies complete in the order of their commits. The first x of few tokens is loaded and stored by the warp, so that it does not wait for all
     // the weights that were asked for before it.
-    constexpr bool IS_FEW = TOKENS <= 8;
     for (int stage = 0; stage < STAGES - 1; stage++) {
         if (load_tile < tiles) issue_weights(stage, load_tile, load_step);
         if (IS_FEW) commit_copies();
@@ -78,6 +80,8 @@ __device__ void gemv_stream(const Params& p) {
     }
     grid_dependency_wait();
     if constexpr (IS_FEW) {
+        SquaresOfLane<4> squares;
+        if (!is_divided && warp < p.m) squares = load_squares<4>(p.norms, warp);
         Eight first[STAGES - 1][FOURS];
 #pragma unroll
         for (int i = 0; i < (STAGES - 1) * FOURS; i++) {
@@ -92,6 +96,8 @@ __device__ void gemv_stream(const Params& p) {
             Eight* x = reinterpret_cast<Eight*>(ring + i / FOURS * stage_numbers) + COLUMNS * 8;
             if (token < p.m) x[place(token, copied_chunk)] = first[i / FOURS][i % FOURS];
         }
+        // The barrier of the first tile follows.
+        if (!is_divided) store_factors(p.norms, factors, p.m, p.k, squares);
     } else {
         for (int stage = 0; stage < STAGES - 1; stage++) {
             issue_x(stage, stage % steps);
@@ -102,6 +108,13 @@ __device__ void gemv_stream(const Params& p) {
     int stage = 0, set = 0;
     for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
         float sum[TILES][CT][4] = {};
+        // Of the number `i` of the tile.
+        const auto before_of = [&](int i) {
+            const int column = tile * OUTPUTS + i % COLUMNS;
+            return load_before(p.norms, size_t(i / COLUMNS) * p.out_stride + column, column, i < p.m * COLUMNS && column < p.n);
+        };
+        Before before{};
+        if (is_added) before = before_of(threadIdx.x);
         for (int step = 0; step < steps; step++) {
             wait_for_copies<STAGES - 2>();
             __syncwarp();
@@ -149,9 +162,9 @@ __device__ void gemv_stream(const Params& p) {
             }
         }
         __syncthreads();
-        // A thread adds up a row of weights; of gated results, a gate and its up are eight lanes apart.
-        constexpr int TOGETHER = GATED ? 32 : 1;
-        for (int i = threadIdx.x; i / TOGETHER * TOGETHER < p.m * COLUMNS; i += blockDim.x) {
+        // A thread adds up a row of weights. Of gated results, a gate and its up are eight lanes apart; of added ones, eight lanes have an eight.
+        const int together = GATED || is_added ? 32 : 1;
+        for (int i = threadIdx.x; i / together * together < p.m * COLUMNS; i += blockDim.x) {
             const float* from = parts + set * warps * p.m * COLUMNS + i;
             float total = 0.0f;
             if (i < p.m * COLUMNS) {
@@ -159,15 +172,21 @@ __device__ void gemv_stream(const Params& p) {
                 for (int w = 0; w < warps; w++) total += from[w * p.m * COLUMNS];
             }
             const int token = i / COLUMNS, column = tile * OUTPUTS + i % OUTPUTS;
+            const float factor = is_divided || token >= p.m ? 1.0f : factors[token];
             if constexpr (GATED) {
                 const bool is_up = i % COLUMNS >= OUTPUTS;
                 const float bias = p.bias && column < p.n ? p.bias[is_up ? p.n + column : column] : 0.0f;
-                const float gate = widen<T>(narrow<T>(total + bias)), up = __shfl_down_sync(0xffffffffu, gate, OUTPUTS);
+                const float gate = widen<T>(narrow<T>(fmaf(total, factor, bias))), up = __shfl_down_sync(0xffffffffu, gate, OUTPUTS);
                 if (is_up || token >= p.m || column >= p.n) continue;
                 const float exponent = p.is_gelu_tanh ? GeluTanh::exponent(gate) : Silu::exponent(gate);
                 p.out[size_t(token) * p.out_stride + column] = narrow<T>(activate_mul(gate, exponent, up));
+            } else if (is_added) {
+                const bool is_there = token < p.m && column < p.n;
+                if (i >= blockDim.x) before = before_of(i);
+                const T delta = narrow<T>(total + (p.bias && is_there ? p.bias[column] : 0.0f));
+                add_number(p.norms, p.out, size_t(token) * p.out_stride + column, token, column, is_there, before, delta);
             } else {
-                store_output(p, token, column, total);
+                store_output(p, token, column, total, factor);
             }
         }
         // Two sets of parts take turns, so that one barrier a tile is enough.
@@ -177,17 +196,17 @@ __device__ void gemv_stream(const Params& p) {
 }
 
 // DEEP: those that take nearly all of a multiprocessor.
-#define KERNEL(name, tokens, columns, warps, stages, sets, deep, is_gated, params, dtype)                                    \
+#define KERNEL(name, tokens, columns, warps, stages, sets, deep, is_gated, dtype)                                             \
     extern "C" __global__ void __launch_bounds__(32 * warps)                                                                 \
-        nvllm_k_gemv_stream_##name##m##tokens##_c##columns##deep##_##dtype(const __grid_constant__ params<dtype> p) {      \
+        nvllm_k_gemv_stream_##name##m##tokens##_c##columns##deep##_##dtype(const __grid_constant__ FewTokensParams<dtype> p) { \
         gemv_stream<dtype, tokens, columns / 8, stages, sets, is_gated>(p);                                                \
     }
 #define KERNELS(tokens, columns, warps, stages, sets, deep)                             \
-    KERNEL(, tokens, columns, warps, stages, sets, deep, false, LinearParams, bf16)     \
-    KERNEL(, tokens, columns, warps, stages, sets, deep, false, LinearParams, f16)
+    KERNEL(, tokens, columns, warps, stages, sets, deep, false, bf16)    \
+    KERNEL(, tokens, columns, warps, stages, sets, deep, false, f16)
 #define GATED_KERNELS(tokens, columns, warps, stages, sets, deep)                                \
-    KERNEL(gated_, tokens, columns, warps, stages, sets, deep, true, FewTokensParams, bf16)    \
-    KERNEL(gated_, tokens, columns, warps, stages, sets, deep, true, FewTokensParams, f16)
+    KERNEL(gated_, tokens, columns, warps, stages, sets, deep, true, bf16)    \
+    KERNEL(gated_, tokens, columns, warps, stages, sets, deep, true, f16)
 
 KERNELS(4, 8, 16, 4, 2, )
 KERNELS(4, 16, 8, 5, 2, )

@@ -249,6 +249,14 @@ all_mutants() {
         '&bias[expert * outputs..][..outputs]' '&bias[..outputs]'
     mutant shared_expert_left_out src/compute/cpu/combine.rs ops_agree \
         'sum = lanes.fma(gate, load(shared.x), sum);' 'let _ = (gate, load(shared.x));'
+    mutant host_experts_count_as_the_first_rows src/compute/cpu/host_experts.rs ops_agree \
+        'weights.copy_from_slice(&choices.weights[slots]);' 'weights.copy_from_slice(&choices.weights[..slots.len()]);'
+    mutant host_experts_read_the_first_rows src/compute/cpu/host_experts.rs ops_agree \
+        'zip(&choices.experts[slots.clone()])' 'zip(&choices.experts[..slots.len()])'
+    mutant host_experts_of_any_shape src/compute/cpu/host_experts.rs ops_agree \
+        '.position(|scratch| scratch.shape == shape)' '.position(|_| true)'
+    mutant bytes_of_experts_of_their_own_missed src/model/weights/expert_bytes.rs host_experts \
+        'is_stacked || begins(names.experts.before)' 'is_stacked'
     mutant reference_norm_eps src/compute/cpu/norm.rs ops_agree \
         'squares / hidden as f64 + f64::from(norm.eps)' 'squares / hidden as f64 + 10.0 * f64::from(norm.eps)'
     mutant norm_mean_of_one_less src/compute/cpu/norm.rs ops_agree \

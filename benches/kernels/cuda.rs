@@ -357,19 +357,23 @@ impl Bench {
         self.cuda.set_route(Route::Auto);
     }
 
-    /// Products with quantized weights, each beside the same in bf16.
+    /// Products with quantized weights, each beside the same in bf16. `BENCH_TOKENS` takes some of the numbers of tokens, such as `512,1024`.
     fn coded_linears(&mut self) {
         for shape in self.shapes() {
             for (name, n, k) in shape.linears().into_iter().chain([("head", shape.vocab, shape.hidden)]) {
-                let tokens: &[usize] =
-                    if name == "head" { &[1, 8, 16, 32, 64] } else { &[1, 8, 16, 32, 64, 128, 256, 512, 1024, 8192] };
+                let tokens = [1, 8, 16, 32, 64, 128, 256, 512, 1024, 8192].into_iter();
+                let is_asked = |m: &usize| {
+                    let all = asked("BENCH_TOKENS");
+                    all.map_or(name != "head" || *m <= 64, |all| all.split(',').any(|asked| asked == m.to_string()))
+                };
+                let tokens: Vec<usize> = tokens.filter(is_asked).collect();
                 let mut plain = [0.0; 10];
                 for mixture in mixtures() {
                     let host = codings::matrix(mixture.coding(), [n, k], (n + k) as u64);
                     let copies = ((256 << 20) / host.bytes()).clamp(1, 16);
                     let weights: Vec<Matrix> =
                         (0..copies).map(|_| self.cuda.matrix(std::slice::from_ref(&host)).unwrap()).collect();
-                    for (plain, &m) in plain.iter_mut().zip(tokens) {
+                    for (plain, &m) in plain.iter_mut().zip(&tokens) {
                         let (x, mut out) = (self.tensor(m, k), self.tensor(m, n));
                         let us = self.time(weights.len(), |cuda| {
                             weights
@@ -387,13 +391,21 @@ impl Bench {
         }
     }
 
-    /// Whole decode steps, and a pass over prompts of 8,192 tokens together, with quantized weights.
+    /// Whole decode steps, and a pass over prompts of 8,192 tokens together, with quantized weights. `BENCH_LAYERS` takes as many layers, which are made
+    /// faster, and `BENCH_PASSES` some of the passes.
     fn coded_steps(&mut self) {
-        for shape in self.shapes() {
+        for mut shape in self.shapes() {
+            shape.layers =
+                asked("BENCH_LAYERS").map_or(shape.layers, |layers| layers.parse().expect("a number of layers"));
             let mut plain = Vec::new();
             for mixture in mixtures() {
-                let model = Model::new(self, shape, mixture);
+                let mut model = Model::new(self, shape, mixture);
                 let passes = [(1, 1), (8, 1), (16, 1), (32, 1), (64, 1), (128, 1), (256, 1), (1, 512), (8, 1024)];
+                // Such as `8x1,1x512`.
+                let is_asked = |(rows, new): &(usize, usize)| {
+                    asked("BENCH_PASSES").is_none_or(|all| all.split(',').any(|pass| pass == format!("{rows}x{new}")))
+                };
+                let passes: Vec<_> = passes.into_iter().filter(is_asked).collect();
                 for (pass, (rows, new)) in passes.into_iter().enumerate() {
                     let (batch, blocks) = batch_of(rows, new, new.max(512), 64);
                     let Shape { layers, kv_heads, head_dim, .. } = shape;
@@ -401,11 +413,18 @@ impl Bench {
                     let mut cache = self.cache(&kv.layers(layers), blocks);
                     let mut device_batch = self.staged(&batch);
                     let mut tensors = model.tensors(self, rows, rows * new);
-                    let us = self.time(1, |cuda| model.launch(cuda, &mut tensors, &mut cache, &mut device_batch));
+                    let mut time = |model: &Model| {
+                        self.time(1, |cuda| model.launch(cuda, &mut tensors, &mut cache, &mut device_batch))
+                    };
+                    model.is_added = false;
+                    let apart = time(&model);
+                    model.is_added = true;
+                    let us = time(&model);
                     if mixture == Mixture::Bf16 {
                         plain.push(us);
                     }
-                    let what = format!("step {mixture:?} {} {rows} x {new}, {:.2}", shape.name, us / plain[pass]);
+                    let ratio = us / plain[pass];
+                    let what = format!("step {mixture:?} {} {rows} x {new}, {ratio:.2}, {apart:.0} apart", shape.name);
                     self.line(&what, us, model.bytes, 0.0);
                 }
             }
@@ -574,9 +593,14 @@ fn transform<'a>(norm: &'a Vector, table: &'a Vector, head_dim: usize) -> QkNorm
     }
 }
 
+/// What an environment variable says, if it is set.
+fn asked(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
 /// bf16, and the others that `BENCH_MIXTURES` names, such as `Q8_0,Q4KM`: all if it is not set.
 fn mixtures() -> Vec<Mixture> {
-    let asked = std::env::var("BENCH_MIXTURES").ok();
+    let asked = asked("BENCH_MIXTURES");
     let is_asked = |mixture: &Mixture| {
         asked.as_ref().is_none_or(|asked| asked.split(',').any(|name| name == format!("{mixture:?}")))
     };

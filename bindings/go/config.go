@@ -159,6 +159,8 @@ type ModelInfo struct {
 	KVTokenBytes     int          // size of the KV cache per token in bytes
 	EmbeddingSize    int          // numbers of an embedding with PoolingAuto; 0 for a classifier
 	NumLabels        int          // labels of a classifier; 0 for other models
+	HostExpertLayers int          // layers whose experts stay in host memory beside a GPU
+	HostExpertBytes  uint64       // size of these experts in bytes
 
 	Embedding   WeightPart // the embedding table
 	Attention   WeightPart // the projections of attention
@@ -203,6 +205,8 @@ func (e *Engine) ModelInfo() (ModelInfo, error) {
 		KVTokenBytes:     int(info.kv_token_bytes),
 		EmbeddingSize:    int(info.embedding_size),
 		NumLabels:        int(info.num_labels),
+		HostExpertLayers: int(info.host_expert_layers),
+		HostExpertBytes:  uint64(info.host_expert_bytes),
 		Embedding:        WeightPart{Coding(info.embedding_coding), uint64(info.embedding_bytes)},
 		Attention:        WeightPart{Coding(info.attention_coding), uint64(info.attention_bytes)},
 		FeedForward:      WeightPart{Coding(info.feed_forward_coding), uint64(info.feed_forward_bytes)},

@@ -124,6 +124,12 @@ type Config struct {
 	// of tokens, and at the end of each prompt. Later requests with the same beginning continue from there. Rounded up to
 	// whole KV blocks. Fewer tokens are computed again with a smaller number, and more states are made. Default 0: 1024.
 	StateCheckpointInterval uint64
+
+	// For models with experts on a GPU: number of layers whose experts stay in host memory, where the CPU computes them
+	// with NumThreads threads, by default one less than there are cores. They are the last ones of the layers that have
+	// experts. A number for which the GPU has too little memory is refused with ErrOutOfMemory, and the message says which
+	// one is sufficient. Not with several ranks. Default 0: as many as the GPU has no memory for. -1: none.
+	HostExpertLayers int
 }
 
 // assign sets the numbers that are not 0, and leaves every pointer as it is.
@@ -153,6 +159,7 @@ func (c *Config) assign(native *C.nvllm_engine_config) {
 	set(&native.quantization, c.Quantization)
 	set(&native.gpu_memory_bytes, c.GPUMemoryBytes)
 	set(&native.state_checkpoint_interval, c.StateCheckpointInterval)
+	set(&native.host_expert_layers, c.HostExpertLayers)
 }
 
 // checkRanges refuses numbers that the fields of the C API cannot say.
@@ -173,6 +180,7 @@ func (c *Config) checkRanges() error {
 		inTime("PeerTimeout", c.PeerTimeout, math.MaxUint32*time.Millisecond),
 		inSignedRange("KVCacheDType", int(c.KVCacheDType)),
 		inSignedRange("Quantization", int(c.Quantization)),
+		inSignedRange("HostExpertLayers", int(c.HostExpertLayers)),
 	)
 }
 

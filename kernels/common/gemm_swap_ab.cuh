@@ -3,6 +3,7 @@
 
 #include "activation.cuh"
 #include "dependent_launch.cuh"
+#include "row_factors.cuh"
 #include "warpgroup.cuh"
 
 template <class T>
@@ -19,15 +20,7 @@ struct GemmSwapAbParams {
     int split;          // thread blocks that divide k: a power of two, at most SPLIT_MAX
     int parts;          // of k, a power of two: `split` where that is more than 1, else those that one thread block adds up in turn
     int is_gelu_tanh;   // the activation of gated results, else SiLU
-    // Sums of squares of rows, in parts, [m, square_stride(square_parts)]. Those of x are to be multiplied by 1 / sqrt(sum / k + eps); null where
-    // they are not. Of added results: of `residual`.
-    float* squares;
-    int square_parts;
-    float eps;
-    // Of added results alone. `out` gets the rows of the stream times `norm`, and is not rounded otherwise.
-    T* residual;        // [m, out_stride]
-    const float* norm;  // [n]
-    float scale;        // factor of what is added
+    RowNorms<T> norms;
 };
 
 // What becomes of the sums.

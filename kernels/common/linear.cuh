@@ -1,7 +1,7 @@
 // What all kernels of a linear layer are given, and how they store a result.
 #pragma once
 
-#include "numbers.cuh"
+#include "row_factors.cuh"
 
 template <class T>
 struct LinearParams {
@@ -16,34 +16,26 @@ struct LinearParams {
     int x_stride;       // a multiple of 8
 };
 
-// What kernels are given that apply gates in the product of few tokens, and those of sums beside them.
+// What kernels for few tokens are given.
 template <class T>
 struct FewTokensParams {
     T* out;             // [m, out_stride], at the first column
     const T* x;         // [m, x_stride]
     const T* weight;    // [n, k]; of gated results [2 n, k], gates over ups
     const float* bias;  // [n], or null; of gated results [2 n]
-    int m;              // tokens, at most 8
-    int n;              // columns of `out`
+    RowNorms<T> norms;  // of up to 8 tokens
+    int m;              // tokens
+    int n;              // columns of `out`; of added results a multiple of 8
     int k;              // a multiple of 8
     int out_stride;
     int x_stride;       // a multiple of 8
     int is_gelu_tanh;   // the activation of gated results, else SiLU
 };
 
-// From the second-level cache: the kernel before has just stored it.
-template <class T>
-__device__ inline Eight load_eight_of_pass(const T* at) {
-    Eight v;
-    asm volatile("ld.global.cg.v4.b32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(v.pair[0]), "=r"(v.pair[1]), "=r"(v.pair[2]), "=r"(v.pair[3])
-                 : "l"(at)
-                 : "memory");
-    return v;
-}
-
-template <class T>
-__device__ inline void store_output(const LinearParams<T>& p, int token, int column, float value) {
+// `factor`: of the row of x.
+template <class Params>
+__device__ inline void store_output(const Params& p, int token, int column, float sum, float factor = 1.0f) {
     if (token >= p.m || column >= p.n) return;
-    p.out[size_t(token) * p.out_stride + column] = narrow<T>(value + (p.bias ? p.bias[column] : 0.0f));
+    using T = std::remove_pointer_t<decltype(p.out)>;
+    p.out[size_t(token) * p.out_stride + column] = narrow<T>(fmaf(sum, factor, p.bias ? p.bias[column] : 0.0f));
 }

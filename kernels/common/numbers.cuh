@@ -77,6 +77,26 @@ __device__ inline Eight load_eight_once(const T* at) {
     return v;
 }
 
+// From the second-level cache: the kernel before has just stored it.
+template <class T>
+__device__ inline Eight load_eight_of_pass(const T* at) {
+    Eight v;
+    asm volatile("ld.global.cg.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.pair[0]), "=r"(v.pair[1]), "=r"(v.pair[2]), "=r"(v.pair[3])
+                 : "l"(at)
+                 : "memory");
+    return v;
+}
+
+// The same of one number.
+template <class T>
+__device__ inline T load_of_pass(const T* at) {
+    static_assert(sizeof(T) == 2);
+    unsigned short bits;
+    asm volatile("ld.global.cg.u16 %0, [%1];" : "=h"(bits) : "l"(at) : "memory");
+    return *reinterpret_cast<const T*>(&bits);
+}
+
 template <class T>
 __device__ inline void store_eight(T* at, const Eight& v) {
     *reinterpret_cast<Eight*>(at) = v;

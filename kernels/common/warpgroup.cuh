@@ -135,8 +135,20 @@ WARPGROUP_MMA(64, bf16, "bf16", R0 R1 R2 R3, "%32,%33,%34,%35", "%36", D8(0), D8
 WARPGROUP_MMA(64, f16, "f16", R0 R1 R2 R3, "%32,%33,%34,%35", "%36", D8(0), D8(8), D8(16), D8(24))
 WARPGROUP_MMA(128, bf16, "bf16", R0 R1 R2 R3 R4 R5 R6 R7, "%64,%65,%66,%67", "%68", D8(0), D8(8), D8(16), D8(24), D8(32), D8(40), D8(48), D8(56))
 WARPGROUP_MMA(128, f16, "f16", R0 R1 R2 R3 R4 R5 R6 R7, "%64,%65,%66,%67", "%68", D8(0), D8(8), D8(16), D8(24), D8(32), D8(40), D8(48), D8(56))
+WARPGROUP_MMA(256, bf16, "bf16", R0 R1 R2 R3 R4 R5 R6 R7 R8 R9 R10 R11 R12 R13 R14 R15, "%128,%129,%130,%131", "%132", D8(0), D8(8), D8(16), D8(24), D8(32), D8(40), D8(48), D8(56), D8(64), D8(72), D8(80), D8(88), D8(96), D8(104), D8(112), D8(120))
+WARPGROUP_MMA(256, f16, "f16", R0 R1 R2 R3 R4 R5 R6 R7 R8 R9 R10 R11 R12 R13 R14 R15, "%128,%129,%130,%131", "%132", D8(0), D8(8), D8(16), D8(24), D8(32), D8(40), D8(48), D8(56), D8(64), D8(72), D8(80), D8(88), D8(96), D8(104), D8(112), D8(120))
 #undef WARPGROUP_MMA
 #undef D8
+
+// The warps of a warpgroup hand registers back, or get more of them: to V for each thread, a multiple of 8. All four call it.
+template <int V>
+__device__ inline void decrease_registers() {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(V));
+}
+template <int V>
+__device__ inline void increase_registers() {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(V));
+}
 
 // True in one lane of the warp, and known to the compiler to be.
 __device__ inline bool elect_lane() {

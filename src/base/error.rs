@@ -318,6 +318,19 @@ pub enum Error {
         /// Bytes of that.
         needed: u64,
     },
+    /// A GPU has no room for the experts that shall not stay in the host's memory.
+    ExpertsTooLarge {
+        /// Layers whose experts shall stay in the host's memory.
+        asked: usize,
+        /// The fewest that leave enough room.
+        fits: usize,
+        /// Layers that have experts.
+        layers: usize,
+        /// Bytes of the weights that shall be on the GPU.
+        needed: u64,
+        /// Bytes that it has for them.
+        room: u64,
+    },
     /// Memory could not be allocated.
     OutOfMemory {
         /// What the memory is for.
@@ -527,6 +540,13 @@ impl fmt::Display for Error {
             ),
             Error::GpuBudget { budget, parts, needed } => {
                 write!(f, "gpu_memory_bytes is {budget}, but {parts} take {needed} bytes: raise gpu_memory_bytes")
+            }
+            Error::ExpertsTooLarge { asked, fits, layers, needed, room } => {
+                write!(
+                    f,
+                    "with the experts of {asked} of {layers} layers in the host's memory, the weights take {needed} bytes of the GPU, which has room for \
+                     {room}: set host_expert_layers to at least {fits}, or to 0 for as many as are needed"
+                )
             }
             Error::OutOfMemory { what, bytes, knob } => {
                 write!(f, "not enough memory for {what} of {bytes} bytes: lower {knob}")

@@ -249,6 +249,10 @@ pub struct nvllm_engine_config {
     /// prompt. Later requests with the same beginning continue from there. Rounded up to whole KV blocks. Fewer tokens are
     /// computed again with a smaller number, and more states are made. Default 0: 1024.
     pub state_checkpoint_interval: u64,
+    /// For models with experts on a GPU: number of layers whose experts stay in host memory, where the CPU computes them with num_threads threads, by
+    /// default one less than there are cores. They are the last ones of the layers that have experts. A number for which the GPU has too little memory is refused with NVLLM_ERR_OUT_OF_MEMORY, and the
+    /// message says which one is sufficient. Not with several ranks. Default 0: as many as the GPU has no memory for. -1: none.
+    pub host_expert_layers: i32,
 }
 
 /// Properties of a loaded model and of the engine that runs it.
@@ -315,6 +319,10 @@ pub struct nvllm_model_info {
     pub embedding_size: u32,
     /// Labels of a classifier: see nvllm_label. 0 for other models.
     pub num_labels: u32,
+    /// Size in bytes of the experts that stay in host memory beside a GPU; 0 if there are none.
+    pub host_expert_bytes: u64,
+    /// Number of layers whose experts stay in host memory beside a GPU: see host_expert_layers of nvllm_engine_config. 0 on the CPU.
+    pub host_expert_layers: u32,
 }
 
 /// [any] Sets the defaults: nvllm_engine_config_init(&config, sizeof config). Writes at most struct_size bytes.
@@ -410,12 +418,12 @@ pub unsafe extern "C" fn nvllm_engine_model_info(
 }
 
 // SAFETY: repr(C), struct_size first; integers, floats, pointers and a nullable function pointer. The fields after load_mode and
-// kv_cache_dtype do not begin in what was padding at the end of the struct.
+// kv_cache_dtype do not begin in what was padding at the end of the struct, and a field after host_expert_layers must not either.
 unsafe impl Versioned for nvllm_engine_config {
     const NAME: &'static str = "nvllm_engine_config";
 }
 
-// SAFETY: repr(C), struct_size first; integers.
+// SAFETY: repr(C), struct_size first; integers. A field after host_expert_layers must not begin in what is padding at the end of the struct.
 unsafe impl Versioned for nvllm_model_info {
     const NAME: &'static str = "nvllm_model_info";
 }

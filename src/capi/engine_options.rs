@@ -48,6 +48,7 @@ impl nvllm_engine_config {
         quantization: nvllm_quantization::NVLLM_QUANTIZATION_NONE as i32,
         gpu_memory_bytes: 0,
         state_checkpoint_interval: 0,
+        host_expert_layers: 0,
     };
 
     /// model_path.
@@ -102,7 +103,20 @@ impl nvllm_engine_config {
             state_interval: Some(self.state_checkpoint_interval)
                 .filter(|&tokens| tokens > 0)
                 .map(|tokens| tokens as usize),
+            host_expert_layers: self.host_expert_layers()?,
         })
+    }
+
+    fn host_expert_layers(&self) -> Result<Option<usize>, Error> {
+        match self.host_expert_layers {
+            0 => Ok(None),
+            -1 => Ok(Some(0)),
+            layers => usize::try_from(layers).map(Some).map_err(|_| Error::Option {
+                field: "host_expert_layers",
+                value: layers.to_string(),
+                wanted: "a number of layers, 0 for as many as the GPU has no room for, or -1 for none",
+            }),
+        }
     }
 
     fn devices(&self) -> Result<Vec<usize>, Refusal> {

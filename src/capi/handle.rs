@@ -287,6 +287,7 @@ mod tests {
 
     fn engine_over(runner: Broken) -> *mut nvllm_engine {
         let info = ModelInfo {
+            host_experts: Default::default(),
             device: Device::Cpu,
             vocab_size: 8,
             num_layers: 1,

@@ -48,6 +48,8 @@ impl From<&ModelInfo> for nvllm_model_info {
             head_bytes: info.bytes_of(WeightPart::Head),
             embedding_size: if info.pooled.scores.is_some() { 0 } else { count(info.pooled_width) },
             num_labels: count(info.pooled.scores.as_ref().map_or(0, |scores| scores.labels.len())),
+            host_expert_bytes: info.host_experts.bytes,
+            host_expert_layers: count(info.host_experts.layers),
         }
     }
 }

@@ -115,6 +115,7 @@ pub(super) fn status_of(error: &Error) -> nvllm_status_code {
         | Error::KvCacheTooSmall { .. }
         | Error::NoThread { .. }
         | Error::GpuBudget { .. }
+        | Error::ExpertsTooLarge { .. }
         | Error::OutOfMemory { .. } => NVLLM_ERR_OUT_OF_MEMORY,
         // A file that does not fit into memory.
         Error::Io { source, .. } if source.kind() == std::io::ErrorKind::OutOfMemory => NVLLM_ERR_OUT_OF_MEMORY,

@@ -100,6 +100,10 @@ fn table(report: &Report, info: &ModelInfo) -> String {
         *kv_cache_bytes as f64 / 1e9,
         if info.kv_cache_dtype == KvCacheDtype::Int8 as i32 { "int8 " } else { "" },
     );
+    if info.host_expert_layers > 0 {
+        let (layers, bytes) = (info.host_expert_layers, info.host_expert_bytes as f64 / 1e9);
+        text += &format!("Experts of {layers} layers in host memory: {bytes:.2} GB\n\n");
+    }
     text += &format!("| {:<24} | {:>10} | {:>14} |\n", "", "tokens/s", "ms");
     text += &format!("|{}|{}:|{}:|\n", "-".repeat(26), "-".repeat(11), "-".repeat(15));
     let Prefill { prompt_tokens, tokens_per_s, first_token_ms } = prefill;

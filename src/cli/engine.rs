@@ -179,6 +179,11 @@ impl Engine {
         config.kv_cache_bytes = options.kv_cache_bytes.unwrap_or(0);
         config.memory_utilization = options.memory_utilization.unwrap_or(0.0);
         config.gpu_memory_bytes = options.gpu_memory_bytes.unwrap_or(0);
+        config.host_expert_layers = match options.host_expert_layers {
+            None => 0,
+            Some(0) => -1,
+            Some(layers) => i32::try_from(layers).unwrap_or(i32::MAX),
+        };
         config.batch_invariant = options.batch_invariant.into();
         config.kv_cache_dtype = options.kv_cache_dtype.unwrap_or(KvCacheDtype::Auto) as i32;
         config.quantization = options.quantization.unwrap_or(Quantization::None) as i32;

@@ -40,6 +40,10 @@ pub struct EngineOptions {
     #[arg(long, global = true, value_name = "SIZE", help_heading = ENGINE, hide_short_help = true)]
     #[arg(value_parser = numbers::bytes)]
     pub gpu_memory_bytes: Option<u64>,
+    /// Layers whose experts stay in host memory, where the CPU computes them; default: as many as the GPU has no room for
+    #[arg(long, alias = "n-cpu-moe", global = true, value_name = "N", help_heading = ENGINE, hide_short_help = true)]
+    #[arg(value_parser = numbers::whole)]
+    pub host_expert_layers: Option<u32>,
     /// Tokens of a sequence, prompt and answer together; default: the model's maximum
     #[arg(long, global = true, value_name = "N", help_heading = ENGINE, hide_short_help = true)]
     #[arg(value_parser = numbers::count)]

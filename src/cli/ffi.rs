@@ -71,6 +71,7 @@ pub struct nvllm_engine_config {
     pub quantization: i32,
     pub gpu_memory_bytes: u64,
     pub state_checkpoint_interval: u64,
+    pub host_expert_layers: i32,
 }
 
 #[repr(C)]
@@ -106,6 +107,8 @@ pub struct nvllm_model_info {
     pub head_bytes: u64,
     pub embedding_size: u32,
     pub num_labels: u32,
+    pub host_expert_bytes: u64,
+    pub host_expert_layers: u32,
 }
 
 #[repr(C)]
@@ -415,7 +418,8 @@ mod tests {
             kv_cache_dtype,
             quantization,
             gpu_memory_bytes,
-            state_checkpoint_interval
+            state_checkpoint_interval,
+            host_expert_layers
         });
         same_layout!(capi::engine::nvllm_model_info {
             struct_size,
@@ -447,7 +451,9 @@ mod tests {
             feed_forward_bytes,
             head_bytes,
             embedding_size,
-            num_labels
+            num_labels,
+            host_expert_bytes,
+            host_expert_layers
         });
         same_layout!(capi::requests::nvllm_request_options {
             struct_size,

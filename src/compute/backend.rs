@@ -174,6 +174,16 @@ pub trait Ops: Device {
         shared: Option<SharedExpert<Tensor<Self::Storage>>>,
         routes: &Self::Routes,
     );
+    /// See [`ops::host_experts`](crate::ops::host_experts).
+    fn host_experts(
+        &mut self,
+        out: &mut Tensor<Self::Storage>,
+        x: &Tensor<Self::Storage>,
+        experts: &Self::HostExperts,
+        shared: Option<SharedExpert<Tensor<Self::Storage>>>,
+        routes: &Self::Routes,
+        device_batch: &Self::DeviceBatch,
+    );
     /// See [`ops::sigmoid_mul`](crate::ops::sigmoid_mul).
     fn sigmoid_mul(&mut self, x: &mut Tensor<Self::Storage>, gate: &Tensor<Self::Storage>);
     /// See [`ops::place_heads`](crate::ops::place_heads).

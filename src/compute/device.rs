@@ -1,9 +1,11 @@
 //! A device: its memory, the types of what lies in it, and the life of a pass.
 
 use crate::batch::{Batch, BatchLimits, BlockId, Sampled, StateSlot};
-use crate::{ExpertsShape, HostMatrix, HostVector, KvLayout, Router, RoutesShape, StateShape, Tensor};
+use crate::{
+    ExpertsShape, HostExpertWeights, HostMatrix, HostVector, KvLayout, Router, RoutesShape, StateShape, Tensor,
+};
 use base::error::{Error, Result};
-use formats::DType;
+use formats::{DType, WeightFormat};
 use std::time::{Duration, Instant};
 
 /// A device and its memory.
@@ -17,6 +19,8 @@ pub trait Device: Send + Sized {
     type Matrix: Send;
     /// Weights of a linear layer for each expert. `[experts, out, in]`
     type Experts: Send;
+    /// Experts of a layer whose weights stay in the host's memory, where the host computes them.
+    type HostExperts: Send;
     /// Which experts compute each token, and how much each counts. `[tokens, chosen]`
     type Routes: Send;
     /// Norm weights, a bias or a table, in f32. `[len]`
@@ -63,6 +67,8 @@ pub trait Device: Send + Sized {
     /// Weights stacked along their rows: `parts` share the number of columns, and each has its own coding. Not copied where the
     /// device can read the file's bytes.
     fn matrix(&self, parts: &[HostMatrix]) -> Result<Self::Matrix>;
+    /// Bytes that a matrix of `[rows, cols]` in `coding` takes on a device that computes in `dtype`.
+    fn held_bytes(coding: WeightFormat, shape: [usize; 2], dtype: DType) -> u64;
     /// Weights of as many experts as there are lists, each stacked as [`matrix`](Self::matrix) stacks them: all have the same shape.
     ///
     /// # Errors
@@ -70,6 +76,12 @@ pub trait Device: Send + Sized {
     /// [`Error::OutOfMemory`](base::error::Error::OutOfMemory), and [`Error::Unsupported`](base::error::Error::Unsupported) for a coding that the device
     /// does not multiply with for experts.
     fn experts(&self, experts: &[Vec<HostMatrix>]) -> Result<Self::Experts>;
+    /// The experts of a layer for [`host_experts`](crate::ops::host_experts). Their weights stay where they are, if the host can compute with them there.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`](base::error::Error::OutOfMemory).
+    fn experts_on_host(&self, weights: HostExpertWeights) -> Result<Self::HostExperts>;
     /// Room for the choices of `router` for up to `tokens` tokens.
     fn routes(&self, router: &Router, tokens: usize) -> Result<Self::Routes>;
     /// Small weights stacked end to end, converted to f32.
@@ -90,6 +102,8 @@ pub trait Device: Send + Sized {
     fn matrix_shape(matrix: &Self::Matrix) -> (usize, usize);
     /// The shape of the weights of experts.
     fn experts_shape(experts: &Self::Experts) -> ExpertsShape;
+    /// The experts of a layer that the host computes: how many, and the width of what they read and give.
+    fn host_experts_shape(experts: &Self::HostExperts) -> ExpertsShape;
     /// What routes have room for, and their tokens.
     fn routes_shape(routes: &Self::Routes) -> RoutesShape;
     /// Numbers in a vector.

@@ -3,6 +3,8 @@
 //! Each token has `chosen` slots, one for each expert that computes it, the expert with the best score first. Between the products, tensors have a row
 //! per slot. In which order these rows lie is the backend's business: a backend groups them by expert where its kernels gain from it.
 
+use crate::{Activation, Curve, HostMatrix};
+
 /// How a router chooses experts for a token, and how much each counts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Router {
@@ -107,6 +109,32 @@ pub enum ExpertRows {
     Slots,
     /// One for each token, which all of its experts read.
     Tokens,
+}
+
+/// What becomes of the first product of an expert.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum ExpertForm {
+    /// `activation(gate) * up`.
+    Gated(Activation),
+    /// `curve(up)`.
+    Ungated(Curve),
+}
+
+/// The MLPs of the experts of a layer, as the host has them.
+#[derive(Clone, Copy, Debug)]
+pub struct HostExpertWeights<'a> {
+    /// Which of them compute a token.
+    pub router: &'a Router,
+    /// Of each expert: gates, if it has any, and ups. `[projections * width, hidden]`
+    pub gate_up: &'a [Vec<HostMatrix>],
+    /// `[experts, projections * width]`
+    pub gate_up_bias: Option<&'a [f32]>,
+    /// What comes between the products.
+    pub form: ExpertForm,
+    /// Of each expert. `[hidden, width]`
+    pub down: &'a [Vec<HostMatrix>],
+    /// `[experts, hidden]`
+    pub down_bias: Option<&'a [f32]>,
 }
 
 /// The expert that computes all tokens.

@@ -40,8 +40,8 @@ pub use attention_spec::{AttentionSpec, HeadRows, Reach, Scoring};
 pub use backend::{Backend, Collectives, Ops};
 pub use device::{Defaults, Device, DeviceMemory, Recording};
 pub use experts::{
-    CHOSEN_MAX, EXPERTS_MAX, ExpertRows, ExpertsShape, GROUPS_MAX, Groups, Router, RouterVectors, RoutesShape, Scores,
-    SharedExpert,
+    CHOSEN_MAX, EXPERTS_MAX, ExpertForm, ExpertRows, ExpertsShape, GROUPS_MAX, Groups, HostExpertWeights, Router,
+    RouterVectors, RoutesShape, Scores, SharedExpert,
 };
 pub use head_part::{HEAD_PARTS_MAX, HeadColumns, HeadPart};
 pub use host_matrix::HostMatrix;

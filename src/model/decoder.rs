@@ -138,6 +138,18 @@ impl<B: Backend> Decoder<B> {
         })
     }
 
+    /// The memory that a decoder of `spec` takes besides its weights, for batches of up to `limits` over `positions` positions: to be measured.
+    pub fn memory_of_passes(
+        backend: &B,
+        spec: &DecoderSpec,
+        sharding: &Sharding,
+        limits: &BatchLimits,
+        positions: usize,
+    ) -> Result<impl Sized + use<B>> {
+        let tables = PositionTables::new(backend, spec, positions, limits.model_len)?;
+        Ok((tables, Activations::new(backend, spec, sharding, limits)?))
+    }
+
     /// Which part of the model it computes.
     pub fn sharding(&self) -> &Sharding {
         &self.sharding

@@ -296,7 +296,9 @@ impl<B: Backend> Part<B> {
                 let x = recurrent.forward(backend, &mut scratch.recurrent, &mut memory.states, device_batch, x);
                 SublayerOutput::Product { layer: recurrent.output(), x }
             }
-            Part::FeedForward(part) => part.forward(backend, &mut scratch.feed_forward, [x, rows], *layer_inputs),
+            Part::FeedForward(part) => {
+                part.forward(backend, &mut scratch.feed_forward, [x, rows], *layer_inputs, device_batch)
+            }
         }
     }
 }

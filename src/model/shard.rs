@@ -32,6 +32,8 @@ pub struct Sharding {
     pub hidden: Vec<Range<usize>>,
     /// Tokens whose logits are computed. `[ranks]`
     pub vocab: Vec<Range<usize>>,
+    /// From this layer on, the host computes the experts of layers, where their weights stay. No layer has this number where there are several ranks.
+    pub host_experts_from: usize,
 }
 
 /// Which heads of a layer each rank computes.
@@ -100,7 +102,8 @@ impl Sharding {
                 wanted: "1, or batch_invariant, or the model's folder instead of its GGUF file",
             });
         }
-        Ok(Sharding { rank, ranks, sums, hidden: deal_units(spec.hidden, ranks), vocab: deal_units(spec.vocab, ranks) })
+        let (hidden, vocab) = (deal_units(spec.hidden, ranks), deal_units(spec.vocab, ranks));
+        Ok(Sharding { rank, ranks, sums, hidden, vocab, host_experts_from: usize::MAX })
     }
 
     /// Whether this rank computes the whole model.

@@ -313,6 +313,15 @@ impl DecoderSpec {
         self.parts().filter_map(Part::feed_forward)
     }
 
+    /// The layers that have experts, and these.
+    pub fn expert_layers(&self) -> impl Iterator<Item = (usize, &Experts)> {
+        let layers = self.layers.iter().enumerate();
+        layers.flat_map(|(index, layer)| {
+            let parts = layer.parts().filter_map(Part::feed_forward).filter_map(FeedForward::experts);
+            parts.map(move |experts| (index, experts))
+        })
+    }
+
     /// Which KV layer each of [`attentions`](Self::attentions) reads. `[attentions]`
     pub fn kv_layers(&self) -> Vec<usize> {
         let mut layers: Vec<usize> = Vec::new();

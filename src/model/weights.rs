@@ -3,10 +3,12 @@
 //! A matrix that its file has as codes is given as codes, as far as backends hold them; another one is quantized where the options ask
 //! for it, and otherwise given in one number type. Invariant: when [`Weights::finish`] has returned, every tensor of the decoder's parts was taken once.
 
+mod expert_bytes;
 mod latent;
 mod modules;
 mod stacked;
 
+pub use expert_bytes::WeightBytes;
 pub use latent::LatentShape;
 
 use crate::fields::Fields;
@@ -174,16 +176,22 @@ impl Weights {
                 return decoded.unwrap_or_else(|| self.tensors.bytes(tensor).len());
             }
         };
-        // Tensors of several matrices have no `.weight` in folders.
-        let (cols, is_matrix) = match tensor.shape[..] {
-            [_, cols] => (cols, name.ends_with(".weight")),
-            [_, _, cols] => (cols, true),
-            _ => return plain,
-        };
-        match self.on_load.coding(stored, cols).filter(|_| is_matrix && !self.layout.names.is_router(name)) {
+        let cols = tensor.shape.last().copied().unwrap_or(1);
+        match self.on_load_coding(name, stored, &tensor.shape) {
             Some(coding) => numbers / cols * (coding.row_bytes(cols) + coding.scale_bytes(cols)),
             None => plain,
         }
+    }
+
+    /// The coding in which a tensor of plain numbers is quantized where it is loaded.
+    fn on_load_coding(&self, name: &str, stored: WeightFormat, shape: &[usize]) -> Option<WeightFormat> {
+        // Tensors of several matrices have no `.weight` in folders.
+        let (cols, is_matrix) = match *shape {
+            [_, cols] => (cols, name.ends_with(".weight")),
+            [_, _, cols] => (cols, true),
+            _ => return None,
+        };
+        self.on_load.coding(stored, cols).filter(|_| is_matrix && !self.layout.names.is_router(name))
     }
 
     /// Numbers in the tensors taken so far.

@@ -46,7 +46,16 @@ pub fn follow(
 }
 
 fn threads(config: &EngineOptions) -> usize {
-    config.num_threads.unwrap_or_else(|| available_parallelism().map_or(1, NonZero::get))
+    config.num_threads.unwrap_or_else(cores)
+}
+
+fn cores() -> usize {
+    available_parallelism().map_or(1, NonZero::get)
+}
+
+/// Threads that compute beside a device. One more waits for that.
+pub fn threads_beside(config: &EngineOptions) -> usize {
+    config.num_threads.unwrap_or_else(|| cores().saturating_sub(1).max(1))
 }
 
 /// A caller who asks for f32 gets f32: the types of the weights in the files do not change that.
@@ -61,9 +70,21 @@ pub fn open(
     cpu: Cpu,
     progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
 ) -> Result<(PassRunner<Cpu>, ModelInfo)> {
+    open_with(&Switches::NONE, source, config, cpu, progress)
+}
+
+/// [`open`] with what a test sets.
+#[doc(hidden)]
+pub fn open_with(
+    switches: &Switches,
+    source: &Source,
+    config: &EngineOptions,
+    cpu: Cpu,
+    progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
+) -> Result<(PassRunner<Cpu>, ModelInfo)> {
     let checkpoint = Checkpoint::open::<Cpu>(source, config)?;
     let (rank, cpu) = (Rank::alone(), cpu.with_activations(activations(config)));
-    PassRunner::open(&Switches::NONE, checkpoint, config, Device::Cpu, &rank, |_, _, _, _| Ok(cpu), progress)
+    PassRunner::open(switches, checkpoint, config, Device::Cpu, &rank, |_, _, _, _| Ok(cpu), progress)
 }
 
 /// Loads the model of `source` for the ranks of this process, of `config.tensor_parallel_size`, which share `threads` threads.

@@ -8,12 +8,13 @@ use super::pass_runner::PassRunner;
 use super::peers::Group;
 use super::rank_barrier::Rank;
 use super::rendezvous::{self, Processes};
-use super::{Device, Launching, Loaded, ModelInfo, Switches};
+use super::{Device, Launching, Loaded, ModelInfo, Switches, cpu};
 use base::error::{Error, Result};
+use compute::cpu::{Activations, Isa};
 pub use compute::cuda::are_built;
 use compute::cuda::{
-    ContextGuard, Cuda, FreeBefore, Member, Peers, Transport, UniqueId, check_ordinal, check_rotary, device_count,
-    nccl_version,
+    ContextGuard, Cuda, FreeBefore, HostThreads, Member, Peers, Transport, UniqueId, check_ordinal, check_rotary,
+    device_count, nccl_version,
 };
 use compute::{KvGroups, KvLayout, Rounding};
 use formats::source::Source;
@@ -241,7 +242,7 @@ fn open_rank(
     rank: &Rank,
     progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
 ) -> Result<(PassRunner<Cuda>, ModelInfo)> {
-    let dtype = checkpoint.weights.dtype();
+    let (dtype, tokens) = (checkpoint.weights.dtype(), checkpoint.limits.tokens);
     let open_backend = |spec: &DecoderSpec, sharding: &Sharding, kv_layout: &KvLayout, groups: &KvGroups| {
         let mut ropes = spec.ropes.iter().enumerate();
         ropes.try_for_each(|(index, rope)| check_rotary(rope.rotary(spec.rope_head_dim(index))))?;
@@ -269,11 +270,19 @@ fn open_rank(
             cuda.set_query_heads(heads);
         }
         cuda.set_shared_prefixes(switches.shared_prefixes);
+        // Where a processor has none, only the experts that are on the host are missed.
+        if let Ok(isa) = Isa::detect() {
+            let (threads, activations) = (cpu::threads_beside(config), Activations::Rounded);
+            cuda.set_host_threads(HostThreads { threads, isa, activations, tokens });
+        }
+        // Nobody reads what the passes give that run while the engine opens.
+        cuda.set_host_idle(true);
         Ok(cuda)
     };
     let device = Device::Cuda { index };
     let (mut runner, info) = PassRunner::open(switches, checkpoint, config, device, rank, open_backend, progress)?;
     runner.backend.settle();
+    runner.backend.set_host_idle(false);
     Ok((runner, info))
 }
 

@@ -15,6 +15,7 @@ mod cuda;
 pub mod follower;
 mod frame;
 mod graphs;
+mod host_experts;
 mod leader;
 mod memory;
 pub mod options;
@@ -34,6 +35,7 @@ use compute::{KvLayout, Windowed};
 use follower::Follower;
 pub use formats::source;
 use formats::{DType, WeightFormat};
+pub use host_experts::HostExperts;
 use model::description::Description;
 pub use model::pooled::{Pool, Pooled, ScoreCurve};
 pub use model::quantization::{OnLoad, quantize_folder};
@@ -144,11 +146,14 @@ pub struct Switches {
     pub sums: Option<Sums>,
     /// When a GPU reads the keys of a prefix once for several rows.
     pub shared_prefixes: SharedPrefixes,
+    /// The layer from which on a CPU computes experts as it does for a GPU; `None` is none.
+    pub host_experts_from: Option<usize>,
 }
 
 impl Switches {
     /// As an engine is opened.
-    pub const NONE: Switches = Switches { sums: None, shared_prefixes: SharedPrefixes::WhereItPays };
+    pub const NONE: Switches =
+        Switches { sums: None, shared_prefixes: SharedPrefixes::WhereItPays, host_experts_from: None };
 }
 
 /// Where to compute.
@@ -241,6 +246,8 @@ pub struct ModelInfo {
     pub kv_layout: KvLayout,
     /// Its recurrent states.
     pub states: StateInfo,
+    /// The experts that the host computes beside a GPU.
+    pub host_experts: HostExperts,
     /// How many ranks compute the model together.
     pub num_ranks: usize,
     /// Which of the processes that compute it this is.
@@ -285,6 +292,7 @@ impl ModelInfo {
             limits,
             kv_layout: kv_layout.clone(),
             states: StateInfo::default(),
+            host_experts: HostExperts::default(),
             num_ranks: 1,
             process: 0,
             window: spec.window(),

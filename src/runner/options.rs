@@ -65,6 +65,9 @@ pub struct EngineOptions {
     pub on_load: OnLoad,
     /// Most bytes of a GPU that the engine takes, everything included; `None` is no such limit.
     pub gpu_memory_bytes: Option<u64>,
+    /// Layers whose experts stay in the host's memory, where the CPU computes them beside a GPU: the last ones of those that have experts. `None` are as few
+    /// as the GPU has no room for.
+    pub host_expert_layers: Option<usize>,
     /// Tokens after which a recurrent state is kept for later requests to continue from, besides the one at the end of a prompt; `None` is
     /// [`STATE_INTERVAL`].
     pub state_interval: Option<usize>,
@@ -104,6 +107,7 @@ impl EngineOptions {
             kv_cache_dtype: KvCacheDtype::Auto,
             on_load: OnLoad::None,
             gpu_memory_bytes: None,
+            host_expert_layers: None,
             state_interval: None,
         }
     }
@@ -162,6 +166,16 @@ impl EngineOptions {
         }
         if let Some(share) = self.memory_utilization.filter(|share| !(*share > 0.0 && *share <= 1.0)) {
             return Err(refusal("memory_utilization", share, "above 0 and at most 1"));
+        }
+        if let Some(layers) = self.host_expert_layers.filter(|&layers| layers > 0) {
+            const FIELD: &str = "host_expert_layers";
+            let ranks = self.tensor_parallel_size;
+            if self.device == Device::Cpu {
+                return Err(refusal(FIELD, layers, "0 or -1 on the CPU, which computes all experts"));
+            }
+            if ranks > 1 {
+                return Err(refusal(FIELD, format!("{layers}, with {ranks} ranks"), "0 or -1 with several ranks"));
+            }
         }
         self.check_ranks()
     }
@@ -278,6 +292,12 @@ mod tests {
             ("memory_utilization is 0, but", |o| o.memory_utilization = Some(0.0)),
             ("memory_utilization is 1.5, but", |o| o.memory_utilization = Some(1.5)),
             ("memory_utilization is NaN, but", |o| o.memory_utilization = Some(f32::NAN)),
+            ("host_expert_layers is 3, but must be 0 or -1 on the CPU", |o| {
+                (o.device, o.host_expert_layers) = (Device::Cpu, Some(3));
+            }),
+            ("host_expert_layers is 3, with 2 ranks, but must be 0 or -1", |o| {
+                (o.tensor_parallel_size, o.host_expert_layers) = (2, Some(3));
+            }),
             ("tensor_parallel_size is 0, but must be from 1 to 1024", |o| o.tensor_parallel_size = 0),
             ("tensor_parallel_size is 1025, but", |o| o.tensor_parallel_size = 1025),
             ("tensor_parallel_size is 3, with 2 processes, but must be a multiple of num_processes", |o| {

@@ -10,7 +10,7 @@ use super::checkpoint::Checkpoint;
 use super::graphs::{self, Capture, Graphs};
 use super::options::{EngineOptions, PrefixCache};
 use super::rank_barrier::Rank;
-use super::{Device, KvBudget, Launching, ModelInfo, Runner, StateInfo, Switches, blocks_of, memory};
+use super::{Device, KvBudget, Launching, ModelInfo, Runner, StateInfo, Switches, blocks_of, host_experts, memory};
 use base::error::Result;
 use base::log::{Level, log};
 use compute::batch::{Batch, BatchLimits, BlockId, Sampled, StateSlot};
@@ -86,7 +86,7 @@ impl<B: Backend> PassRunner<B> {
             _ => Sums::Gathered,
         };
         let sums = switches.sums.unwrap_or(sums);
-        let sharding = Sharding::new(spec, rank.index, rank.ranks, sums)?;
+        let mut sharding = Sharding::new(spec, rank.index, rank.ranks, sums)?;
         let whole_layout = spec.kv_layout(&limits, kv_format);
         let kv_layout = sharding.kv_layout(rank.index, &whole_layout);
         let block_bytes = memory::BlockBytes::new(&sharding, rank.own(), &whole_layout);
@@ -104,6 +104,9 @@ impl<B: Backend> PassRunner<B> {
         let mut backend = open_backend(spec, &sharding, &kv_layout, &groups)?;
         let host = memory::HostMemory { free, weights: weights.total_bytes(), table_cols: spec.numbers_per_position() };
 
+        let host_experts = host_experts::choose(&backend, config, spec, &mut sharding, &weights, &limits, &needs)?;
+        sharding.host_experts_from = switches.host_experts_from.unwrap_or(sharding.host_experts_from);
+        let device_weights = host.weights.saturating_sub(host_experts.bytes);
         let limits = match config.max_num_seqs {
             Some(_) => limits,
             // What is left for a share is known only roughly before the weights are there.
@@ -111,10 +114,10 @@ impl<B: Backend> PassRunner<B> {
                 let bytes = match (config.kv_budget(), backend.device_memory()?) {
                     (KvBudget::Bytes(bytes), _) => bytes * state_bytes.of_rank / state_bytes.of_all.max(1),
                     (KvBudget::MemoryShare(share), Some(memory)) => {
-                        memory::roughly(memory, share, host.weights, rank.ranks)
+                        memory::roughly(memory, share, device_weights, rank.ranks)
                     }
                     (KvBudget::Default, Some(memory)) => {
-                        memory::roughly(memory, B::DEFAULTS.memory_share, host.weights, rank.ranks)
+                        memory::roughly(memory, B::DEFAULTS.memory_share, device_weights, rank.ranks)
                     }
                     (KvBudget::MemoryShare(share), None) => {
                         memory::host_bytes(Some(share), &limits, block_bytes, &host, &B::DEFAULTS)
@@ -137,7 +140,7 @@ impl<B: Backend> PassRunner<B> {
             None if of_passes.is_some() => of_passes,
             None => Some(memory::host_room(config.kv_budget(), &limits, &needs, &host, &B::DEFAULTS)?),
             Some(_) => {
-                memory::check_weights(config.gpu_memory_bytes, host.weights / rank.ranks as u64)?;
+                memory::check_weights(config.gpu_memory_bytes, device_weights / rank.ranks as u64)?;
                 None
             }
         };
@@ -229,6 +232,7 @@ impl<B: Backend> PassRunner<B> {
             kv_cache_bytes: blocks as u64 * block_bytes.of_all + slots as u64 * needs.state.of_all,
             states: StateInfo { slots, bytes: whole_state.slot_bytes(), interval: config.state_interval() },
             gpu_bytes,
+            host_experts,
             num_ranks: rank.ranks,
             process: rank.process(),
             ..info

@@ -124,6 +124,7 @@ static void bad_configs_say_what_is_wrong(void) {
   WITH(device, NVLLM_DEVICE_CUDA, NVLLM_ERR_UNSUPPORTED, "CUDA");
   good.device = NVLLM_DEVICE_CPU;
   WITH(device_index, 1, NVLLM_ERR_INVALID_ARGUMENT, "device_index");
+  WITH(host_expert_layers, 1, NVLLM_ERR_INVALID_ARGUMENT, "host_expert_layers");
   good.device = NVLLM_DEVICE_AUTO;
   WITH(device_index, -1, NVLLM_ERR_INVALID_ARGUMENT, "device_index");
   WITH(dtype, 4, NVLLM_ERR_INVALID_ARGUMENT, "dtype");
@@ -135,6 +136,7 @@ static void bad_configs_say_what_is_wrong(void) {
   WITH(kv_cache_dtype, 2, NVLLM_ERR_INVALID_ARGUMENT, "kv_cache_dtype");
   WITH(kv_cache_dtype, -1, NVLLM_ERR_INVALID_ARGUMENT, "kv_cache_dtype");
   WITH(quantization, 3, NVLLM_ERR_INVALID_ARGUMENT, "quantization is 3, but must be one of NVLLM_QUANTIZATION_*, 0 to 2");
+  WITH(host_expert_layers, -2, NVLLM_ERR_INVALID_ARGUMENT, "host_expert_layers");
   WITH(quantization, -1, NVLLM_ERR_INVALID_ARGUMENT, "quantization");
   WITH(tensor_parallel_size, 1025, NVLLM_ERR_INVALID_ARGUMENT, "tensor_parallel_size");
   WITH(num_device_indices, 1, NVLLM_ERR_INVALID_ARGUMENT, "device_indices");

@@ -8,7 +8,7 @@ use crate::scene::{
 use compute::cuda::{Cuda, Matrix, Route, Tensor};
 use compute::ops;
 use compute::{Device, HostMatrix, LayerInput};
-use formats::{DType, WeightFormat};
+use formats::{Block, DType, WeightFormat};
 use std::ops::Range;
 
 /// Rows and columns for a coding: columns that are no multiple of 64 where it allows them.
@@ -265,6 +265,42 @@ fn many_tokens_agree_and_a_row_gives_the_same_bits_in_its_class() {
                         }
                     }
                 }
+            }
+        }
+    });
+}
+
+/// Of so many tokens that a tile has 256: the last tiles are not full, and k is a whole and in two.
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn prompts_agree() {
+    on_device(|cuda, dtype| {
+        cuda.set_route(Route::Auto);
+        for block in [Block::Q8_0, Block::Q4K, Block::Q5K, Block::Q6K] {
+            let ([n, k], counts) = ([4088, 4096], [385, 512, 1000]);
+            let mut random = Random(19);
+            let host = codings::matrix(&mut random, WeightFormat::Block(block), [n, k]);
+            let w: Vec<f32> = host.to_f32().into_iter().map(|v| rounded(v, dtype)).collect();
+            let weight = cuda.matrix(&[host]).unwrap();
+            for m in counts {
+                let x = numbers(&mut random, m * k, 1.0, dtype);
+                let (tx, mut out) = (filled(cuda, &x, k), poisoned(cuda, m, n));
+                let kernels = launched(cuda, |cuda| {
+                    ops::linear(cuda, &mut out, LayerInput::new(&tx, &weight, None), 0..n);
+                });
+                let what = format!("{block:?}, {m} x {n} x {k}, {dtype:?}, {kernels:?}");
+                let is_planned = kernels.iter().any(|name| name.contains("_t256_c128"));
+                assert!(is_planned || !cuda.is_hopper(), "{what}");
+                let out = cuda.read(&out).unwrap();
+                assert!(out.iter().all(|v| v.is_finite()), "{what}: a result was not written");
+                let compared = (0..m).flat_map(|t| (0..n).map(move |c| (t, c))).filter(|(t, c)| (c + t) % 211 == 0);
+                let (computed, expected): (Vec<f32>, Vec<Near>) = compared
+                    .map(|(t, c)| {
+                        let sum = Dot::of(&x[t * k..][..k], &w[c * k..][..k]);
+                        (out[t * n + c], sum.near_rounded(dtype))
+                    })
+                    .unzip();
+                assert_near(&computed, &expected, bound(dtype), &what);
             }
         }
     });

@@ -3,11 +3,15 @@
 use crate::inputs::codings;
 use crate::inputs::experts::{self, CASES, Case, Inputs, ROUTER, ROUTERS, Shared};
 use crate::scene::{
-    Near, Random, assert_near, bound, filled, host_matrix, launched, numbers, on_device, poisoned, rounded, unit,
+    Near, Random, Scene, assert_near, bound, filled, host_matrix, launched, numbers, on_device, poisoned, rounded,
+    staged, unit,
 };
-use compute::cpu::reference;
-use compute::cuda::{Cuda, Routes};
-use compute::{Device, ExpertRows, LayerInput, Rounding, Router, RouterVectors, Scores, SharedExpert, ops};
+use compute::cpu::{self, Activations, Choices, Cpu, Isa, reference};
+use compute::cuda::{Cuda, HostThreads, Routes, Tensor};
+use compute::{
+    Device, ExpertForm, ExpertRows, HostExpertWeights, LayerInput, Rounding, Router, RouterVectors, Scores,
+    SharedExpert, ops,
+};
 use formats::{DType, WeightFormat};
 
 /// What `router` chooses.
@@ -248,5 +252,124 @@ fn the_number_of_slots_says_which_kernel_computes() {
             let sorts = names.iter().filter(|name| *name == "sort_routes").count();
             assert_eq!(sorts, usize::from(tokens > 8), "{tokens} tokens: {names:?}");
         }
+    });
+}
+
+/// Tokens of the largest batch of experts on the host.
+const HOST_TOKENS: usize = 1100;
+
+fn host_weights<'a>(inputs: &'a Inputs, case: &Case, router: &'a Router) -> HostExpertWeights<'a> {
+    let [first, second] = match &inputs.biases {
+        None => [None, None],
+        Some(biases) => biases.each_ref().map(|bias| Some(&bias[..])),
+    };
+    HostExpertWeights {
+        router,
+        gate_up: &inputs.gate_up,
+        gate_up_bias: first,
+        form: ExpertForm::Gated(case.activation),
+        down: &inputs.down,
+        down_bias: second,
+    }
+}
+
+/// What the CPU makes of the first `tokens` tokens by itself.
+fn by_the_cpu(cuda: &Cuda, case: &Case, inputs: &Inputs, tokens: usize, routes: &Routes, dtype: DType) -> Vec<f32> {
+    let (hidden, router) = (case.hidden, case.router());
+    let (experts, weights) = cuda.read_routes(routes).unwrap();
+    let slots = tokens * case.chosen;
+    let mut cpu = Cpu::new(1, Isa::detect().unwrap());
+    let made = cpu::HostExperts::new(&cpu, host_weights(inputs, case, &router)).unwrap();
+    let mut out = vec![f32::NAN; tokens * hidden];
+    cpu.compute_host_experts(
+        &made,
+        tokens,
+        Choices { experts: &experts[..slots], weights: &weights[..slots] },
+        &mut |rows, to| to.copy_from_slice(&inputs.x[rows.start * hidden..rows.end * hidden]),
+        &mut |rows, sums| out[rows.start * hidden..rows.end * hidden].copy_from_slice(sums),
+    );
+    out.into_iter().map(|v| rounded(v, dtype)).collect()
+}
+
+/// Launched one by one and as a graph, over other rows than those it was recorded with, and over a batch that is padded.
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn experts_on_the_host_have_the_bits_of_the_cpu() {
+    let many = Case { tokens: HOST_TOKENS, ..CASES[3].1 };
+    let mut all: Vec<(&str, Case)> = CASES.iter().filter(|(_, case)| case.hidden == 64).copied().collect();
+    all.push(("more rows than are computed at a time", many));
+    on_device(|cuda, dtype| {
+        let (threads, isa) = (3, Isa::detect().unwrap());
+        cuda.set_host_threads(HostThreads { threads, isa, activations: Activations::Rounded, tokens: HOST_TOKENS });
+        for (name, case) in &all {
+            let what = format!("{name}, {dtype:?}");
+            let (inputs, router, hidden) = (inputs(case, dtype), case.router(), case.hidden);
+            let experts = cuda.experts_on_host(host_weights(&inputs, case, &router)).unwrap();
+            let mut routes = routed(cuda, &inputs.logits, None, &router);
+            let mut logits = filled(cuda, &inputs.logits, router.experts);
+            let mut x = filled(cuda, &vec![0.0; case.tokens * hidden], hidden);
+            let shared = inputs.shared.as_ref().map(|shared| filled(cuda, shared, hidden));
+            let gates = inputs.gates.as_ref().map(|gates| filled(cuda, gates, 1));
+            let mut out = poisoned(cuda, case.tokens, hidden);
+            let own = case.tokens.div_ceil(2);
+            for tokens in [case.tokens, own] {
+                let device_batch = staged(cuda, &Scene::new(&[(0, tokens)], 16, &mut Random(3)).batch);
+                let launch = |cuda: &mut Cuda, [out, logits]: [&mut Tensor; 2], x: &Tensor, routes: &mut Routes| {
+                    let shared = shared.as_ref().map(|x| SharedExpert { x, gate: gates.as_ref() });
+                    ops::route(cuda, routes, logits, RouterVectors::from(None), &router);
+                    ops::host_experts(cuda, out, x, &experts, shared, routes, &device_batch);
+                };
+                let graph = cuda.capture(|cuda| launch(cuda, [&mut out, &mut logits], &x, &mut routes)).unwrap();
+                cuda.write(&mut x, &inputs.x).unwrap();
+                for replay in 0..3 {
+                    match replay {
+                        0 => launch(cuda, [&mut out, &mut logits], &x, &mut routes),
+                        _ => graph.launch().unwrap(),
+                    }
+                    let found = cuda.read(&out).unwrap();
+                    let sums = by_the_cpu(cuda, case, &inputs, tokens, &routes, dtype);
+                    let (found, ones) = (&found[..tokens * hidden], vec![1.0; tokens]);
+                    match &inputs.shared {
+                        None => assert!(found == sums, "{what}, {tokens} tokens, launch {replay}"),
+                        Some(shared) => {
+                            let mut wanted = vec![f32::NAN; tokens * hidden];
+                            let gates = inputs.gates.as_ref().map(|gates| &gates[..tokens]);
+                            let shared = Some((&shared[..tokens * hidden], gates));
+                            reference::combine(&mut wanted, hidden, &sums, &ones, shared);
+                            let near = |&v: &f32| Near::stored(f64::from(v), 1e-5 * f64::from(v.abs()), dtype);
+                            let wanted: Vec<Near> = wanted.iter().map(near).collect();
+                            assert_near(found, &wanted, bound(dtype), &format!("{what}, launch {replay}"));
+                        }
+                    }
+                    // What is not there any more shows.
+                    cuda.write(&mut out, &vec![f32::NAN; case.tokens * hidden]).unwrap();
+                }
+            }
+        }
+    });
+}
+
+/// Passes that run while an engine opens.
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn an_idle_host_computes_nothing() {
+    on_device(|cuda, dtype| {
+        let (_, case) = CASES[3];
+        let (threads, isa) = (2, Isa::detect().unwrap());
+        cuda.set_host_threads(HostThreads { threads, isa, activations: Activations::Rounded, tokens: 8 });
+        let (inputs, router) = (inputs(&case, dtype), case.router());
+        let experts = cuda.experts_on_host(host_weights(&inputs, &case, &router)).unwrap();
+        let routes = routed(cuda, &inputs.logits, None, &router);
+        let x = filled(cuda, &inputs.x, case.hidden);
+        let mut out = poisoned(cuda, case.tokens, case.hidden);
+        let device_batch = staged(cuda, &Scene::new(&[(0, case.tokens)], 16, &mut Random(3)).batch);
+        cuda.set_host_idle(true);
+        ops::host_experts(cuda, &mut out, &x, &experts, None, &routes, &device_batch);
+        // Nobody has written the pinned memory that it reads.
+        assert!(cuda.read(&out).unwrap().iter().all(|&v| v == 0.0), "{dtype:?}");
+        cuda.set_host_idle(false);
+        ops::host_experts(cuda, &mut out, &x, &experts, None, &routes, &device_batch);
+        let wanted = by_the_cpu(cuda, &case, &inputs, case.tokens, &routes, dtype);
+        assert!(cuda.read(&out).unwrap() == wanted, "{dtype:?}");
     });
 }

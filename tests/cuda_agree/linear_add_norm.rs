@@ -1,5 +1,6 @@
 //! `linear_add_norm`: the stream of the ops one by one, to the bit, and their norm up to rounding, as the next layer reads it.
 
+use crate::inputs::codings;
 use crate::scene::{
     Dot, FEW_OPERATIONS, Near, Random, assert_near, bound, filled, host_matrix, host_vector, numbers, on_device,
     poisoned, rounded,
@@ -7,7 +8,7 @@ use crate::scene::{
 use compute::cuda::{Chaining, Cuda, Matrix, Route, Tensor, Vector};
 use compute::ops;
 use compute::{Activation, AddNorm, Device, LayerInput, NextNorm, NormKind, NormWeights, Rounding};
-use formats::DType;
+use formats::{Block, DType, WeightFormat};
 
 /// Rows that lie behind those in use.
 const BEHIND: usize = 3;
@@ -48,7 +49,12 @@ fn rows(cuda: &mut Cuda, seed: u64, [m, cols]: [usize; 2], size: f32, dtype: DTy
 }
 
 impl Layers {
-    fn new(cuda: &mut Cuda, [hidden, k, outputs]: [usize; 3], dtype: DType) -> Layers {
+    fn new(cuda: &mut Cuda, sizes: [usize; 3], dtype: DType) -> Layers {
+        Layers::coded(cuda, sizes, None, dtype)
+    }
+
+    /// With weights in `coding`, or in `dtype`.
+    fn coded(cuda: &mut Cuda, [hidden, k, outputs]: [usize; 3], coding: Option<WeightFormat>, dtype: DType) -> Layers {
         let mut random = Random(11);
         let mut vector = |cuda: &mut Cuda, len, size| {
             let values = numbers(&mut random, len, size, dtype);
@@ -57,12 +63,16 @@ impl Layers {
         let (bias, _) = vector(cuda, hidden, 1.0);
         let (mut norm, norm_values) = vector(cuda, hidden, 3.0);
         let (reader_bias, reader_bias_values) = vector(cuda, outputs, 1.0);
-        let weight = numbers(&mut random, hidden * k, 0.2, dtype);
-        let reader_values = numbers(&mut random, outputs * hidden, 0.2, dtype);
-        let reader = cuda.matrix(&[host_matrix(&reader_values, [outputs, hidden], dtype)]).unwrap();
+        let mut matrix = |sizes: [usize; 2]| match coding {
+            None => host_matrix(&numbers(&mut random, sizes[0] * sizes[1], 0.2, dtype), sizes, dtype),
+            Some(coding) => codings::matrix(&mut random, coding, sizes),
+        };
+        let (weight, reader) = (matrix([hidden, k]), matrix([outputs, hidden]));
+        let reader_values: Vec<f32> = reader.to_f32().into_iter().map(|v| rounded(v, dtype)).collect();
+        let reader = cuda.matrix(&[reader]).unwrap();
         Cuda::bind_norm(&mut norm, &reader);
         Layers {
-            weight: cuda.matrix(&[host_matrix(&weight, [hidden, k], dtype)]).unwrap(),
+            weight: cuda.matrix(&[weight]).unwrap(),
             bias,
             norm,
             norm_values,
@@ -165,6 +175,11 @@ const ROWS: [usize; 18] = [1, 8, 9, 16, 17, 31, 32, 33, 64, 65, 90, 96, 97, 128,
 /// Asserts that the layers of these sizes agree with the ops one by one, with these counts of rows.
 fn assert_agree(cuda: &mut Cuda, sizes: [usize; 3], counts: &[usize], dtype: DType) {
     let layers = Layers::new(cuda, sizes, dtype);
+    assert_layers_agree(cuda, &layers, counts, dtype);
+}
+
+fn assert_layers_agree(cuda: &mut Cuda, layers: &Layers, counts: &[usize], dtype: DType) {
+    let sizes = [layers.hidden, layers.k, layers.outputs];
     for &m in counts {
         for (route, chaining) in [(Route::Hopper, Chaining::Strict), (Route::Auto, Chaining::DependentLaunch)] {
             cuda.set_route(route);
@@ -209,6 +224,22 @@ fn so_do_readers_with_many_weights() {
     on_device(|cuda, dtype| MANY_WEIGHTS.iter().for_each(|(sizes, counts)| assert_agree(cuda, *sizes, counts, dtype)));
 }
 
+/// Layers that shared memory holds, and others; with k as a whole and in slices.
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn layers_of_quantized_weights_agree() {
+    on_device(|cuda, dtype| {
+        for block in [Block::Q8_0, Block::Q4K, Block::Q6K] {
+            for sizes in [[1024, 2048, 512], [1024, 3072, 4096], [4096, 4096, 512], [2048, 12_288, 256]] {
+                let layers = Layers::coded(cuda, sizes, Some(WeightFormat::Block(block)), dtype);
+                let is_one = [1, 8].map(|m| layers.computed(cuda, m, true, 1.0, true, dtype).is_one);
+                assert_eq!(is_one, [cuda.is_hopper() && dtype == DType::Bf16; 2], "{block:?}, {sizes:?}, {dtype:?}");
+                assert_layers_agree(cuda, &layers, &[1, 3, 8, 9, 16, 40, 100], dtype);
+            }
+        }
+    });
+}
+
 /// Where one launch computes the layer. Otherwise the norm's sums depend on how many rows a launch has.
 #[test]
 #[ignore = "needs an NVIDIA GPU: --include-ignored"]
@@ -216,7 +247,7 @@ fn a_row_has_the_same_bits_among_any_number_of_rows_of_its_class() {
     on_device(|cuda, dtype| {
         for sizes in SIZES {
             let layers = Layers::new(cuda, sizes, dtype);
-            for class in [[9, 13, 16], [17, 25, 32], [33, 50, 64], [97, 101, 128], [129, 190, 256]] {
+            for class in [[1, 5, 8], [9, 13, 16], [17, 25, 32], [33, 50, 64], [97, 101, 128], [129, 190, 256]] {
                 let what = format!("{sizes:?}, {class:?}, {dtype:?}");
                 let results = class.map(|m| layers.computed(cuda, m, true, 1.0, true, dtype));
                 let is_one = results[0].is_one;

@@ -120,6 +120,7 @@ pub fn load_beside(shape: Shape, memory_left: Arc<AtomicUsize>) -> Loaded {
         memory_left,
     });
     let info = ModelInfo {
+        host_experts: Default::default(),
         num_ranks: 1,
         process: 0,
         device: Device::Cpu,

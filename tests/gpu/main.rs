@@ -14,6 +14,7 @@ mod driver;
 mod encoders;
 #[path = "../gguf_file/mod.rs"]
 mod gguf_file;
+mod host_experts;
 #[path = "../inputs/mod.rs"]
 #[allow(dead_code)]
 mod inputs;

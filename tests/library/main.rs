@@ -27,6 +27,7 @@ mod gguf;
 mod gguf_file;
 mod given_files;
 mod golden;
+mod host_experts;
 mod kv_cache_int8;
 mod metamorphic;
 mod mxfp4_experts;

@@ -5,8 +5,12 @@ use crate::column::{Column, assert_near};
 use crate::inputs::Random;
 use crate::inputs::experts::{self, CASES, Case, Inputs, ROUTER, ROUTERS, Shared};
 use crate::linear::{assert_same_bits, matrix};
+use compute::batch::BatchLimits;
 use compute::cpu::{Cpu, Isa, Routes, reference};
-use compute::{Device, ExpertRows, HostMatrix, LayerInput, Router, RouterVectors, Scores, SharedExpert, ops};
+use compute::{
+    Device, ExpertForm, ExpertRows, HostExpertWeights, HostMatrix, LayerInput, Router, RouterVectors, Scores,
+    SharedExpert, ops,
+};
 use formats::WeightFormat;
 
 fn on_each_cpu(test: impl Fn(&mut Cpu, &str)) {
@@ -102,6 +106,75 @@ fn mixed(cpu: &mut Cpu, case: &Case, inputs: &Inputs) -> Vec<f32> {
     let mut out = cpu.poisoned(tokens, hidden);
     ops::combine(cpu, &mut out, &rows, shared, &routes);
     cpu.read(&out)
+}
+
+/// The experts of `inputs` as a device has them whose host computes them.
+fn weights<'a>(inputs: &'a Inputs, case: &Case, router: &'a Router) -> HostExpertWeights<'a> {
+    let [first, second] = match &inputs.biases {
+        None => [None, None],
+        Some(biases) => biases.each_ref().map(|bias| Some(&bias[..])),
+    };
+    HostExpertWeights {
+        router,
+        gate_up: &inputs.gate_up,
+        gate_up_bias: first,
+        form: ExpertForm::Gated(case.activation),
+        down: &inputs.down,
+        down_bias: second,
+    }
+}
+
+/// [`mixed`], with experts that the host computes for a device.
+fn on_host(cpu: &mut Cpu, case: &Case, inputs: &Inputs) -> Vec<f32> {
+    let (hidden, router) = (case.hidden, case.router());
+    let routes = routed(cpu, &inputs.logits, None, &router);
+    let experts = cpu.experts_on_host(weights(inputs, case, &router)).unwrap();
+    let x = cpu.filled(&inputs.x, hidden);
+    let shared = inputs.shared.as_ref().map(|shared| cpu.filled(shared, hidden));
+    let gates = inputs.gates.as_ref().map(|gates| cpu.filled(gates, 1));
+    let shared = shared.as_ref().map(|x| SharedExpert { x, gate: gates.as_ref() });
+    let mut out = cpu.poisoned(x.rows(), hidden);
+    let limits = BatchLimits { tokens: x.rows(), rows: 1, model_len: x.rows(), block_size: 16, ..BatchLimits::NONE };
+    let device_batch = cpu.device_batch(&limits).unwrap();
+    ops::host_experts(cpu, &mut out, &x, &experts, shared, &routes, &device_batch);
+    cpu.read(&out)
+}
+
+/// Also of more rows than the host computes at a time.
+#[test]
+fn experts_on_the_host_have_the_bits_of_those_on_the_cpu() {
+    let many = Case { tokens: 1100, chosen: 3, ..CASES[3].1 };
+    let gated = Case { shared: Shared::Gated, ..many };
+    for (name, case) in CASES.iter().chain([&("many", many), &("many, a shared expert", gated)]) {
+        let inputs = Inputs::new(case, bf16, plain(WeightFormat::Bf16));
+        on_each_cpu(|cpu, what| {
+            assert_same_bits(&on_host(cpu, case, &inputs), &mixed(cpu, case, &inputs), &format!("{name}, {what}"));
+        });
+    }
+    for coding in codings() {
+        let inputs =
+            Inputs::new(&CODED, bf16, |random: &mut Random, rows, cols| random_matrix(random, coding, rows, cols));
+        for isa in Isa::available() {
+            let cpu = &mut Cpu::new(2, *isa);
+            assert_same_bits(
+                &on_host(cpu, &CODED, &inputs),
+                &mixed(cpu, &CODED, &inputs),
+                &format!("{coding:?}, {isa:?}"),
+            );
+        }
+    }
+}
+
+/// Layers of several shapes, which share what they work in with those of their own.
+#[test]
+fn experts_on_the_host_of_several_layers_do_not_disturb_each_other() {
+    let cases = [CASES[4].1, CASES[3].1, CASES[4].1];
+    let inputs = cases.each_ref().map(|case| Inputs::new(case, bf16, plain(WeightFormat::Bf16)));
+    let mut cpu = Cpu::new(2, Isa::detect().unwrap());
+    for (case, inputs) in cases.iter().zip(&inputs).chain(cases.iter().zip(&inputs)) {
+        let wanted = mixed(&mut Cpu::new(2, Isa::detect().unwrap()), case, inputs);
+        assert_same_bits(&on_host(&mut cpu, case, inputs), &wanted, "several shapes");
+    }
 }
 
 /// Numbers of bf16, so that no instruction set rounds them.

@@ -166,6 +166,11 @@ struct engine_options {
   /// Rounded up to whole KV blocks. Fewer tokens are computed again with a smaller number, and more states are made.
   /// Default 0: 1024.
   std::optional<uint64_t> state_checkpoint_interval = {};
+  /// For models with experts on a GPU: number of layers whose experts stay in host memory, where the CPU computes them
+  /// with num_threads threads, by default one less than there are cores. They are the last ones of the layers that have
+  /// experts. A number for which the GPU has too little memory is refused with NVLLM_ERR_OUT_OF_MEMORY, and the message
+  /// says which one is sufficient. Not with several ranks. Default 0: as many as the GPU has no memory for. -1: none.
+  std::optional<int32_t> host_expert_layers = {};
 };
 
 /// nvllm_request_options: what is not set has the library's default, which is greedy and without limits. Where a function
@@ -350,6 +355,7 @@ inline void assign_scalars(nvllm_engine_config& native, const engine_options& op
   assign(native.quantization, options.quantization);
   assign(native.gpu_memory_bytes, options.gpu_memory_bytes);
   assign(native.state_checkpoint_interval, options.state_checkpoint_interval);
+  assign(native.host_expert_layers, options.host_expert_layers);
 }
 
 /// Sets the numbers that `options` has, and leaves the others and every pointer as they are.

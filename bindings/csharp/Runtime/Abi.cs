@@ -357,6 +357,7 @@ namespace Nanovllm
         internal int quantization;
         internal ulong gpu_memory_bytes;
         internal ulong state_checkpoint_interval;
+        internal int host_expert_layers;
     }
 
     /// <summary>As nvllm_model_info of the C API.</summary>
@@ -425,6 +426,11 @@ namespace Nanovllm
         public uint EmbeddingSize;
         /// <summary>Labels of a classifier: see nvllm_label. 0 for other models.</summary>
         public uint NumLabels;
+        /// <summary>Size in bytes of the experts that stay in host memory beside a GPU; 0 if there are none.</summary>
+        public ulong HostExpertBytes;
+        /// <summary>Number of layers whose experts stay in host memory beside a GPU: see HostExpertLayers of
+        /// nvllm_engine_config. 0 on the CPU.</summary>
+        public uint HostExpertLayers;
     }
 
     [StructLayout(LayoutKind.Sequential)]
@@ -959,6 +965,12 @@ namespace Nanovllm
         /// continue from there. Rounded up to whole KV blocks. Fewer tokens are computed again with a smaller number,
         /// and more states are made. Default 0: 1024.</summary>
         public ulong? StateCheckpointInterval { get; set; }
+        /// <summary>For models with experts on a GPU: number of layers whose experts stay in host memory, where the CPU
+        /// computes them with NumThreads threads, by default one less than there are cores. They are the last ones of
+        /// the layers that have experts. A number for which the GPU has too little memory is refused with
+        /// Status.OutOfMemory, and the message says which one is sufficient. Not with several ranks. Default 0: as many
+        /// as the GPU has no memory for. -1: none.</summary>
+        public int? HostExpertLayers { get; set; }
 
         unsafe void Assign(nvllm_engine_config* native, Borrowed memory)
         {
@@ -989,6 +1001,7 @@ namespace Nanovllm
             if (Quantization.HasValue) native->quantization = (int)Quantization.Value;
             if (GpuMemoryBytes.HasValue) native->gpu_memory_bytes = GpuMemoryBytes.Value;
             if (StateCheckpointInterval.HasValue) native->state_checkpoint_interval = StateCheckpointInterval.Value;
+            if (HostExpertLayers.HasValue) native->host_expert_layers = HostExpertLayers.Value;
         }
     }
 

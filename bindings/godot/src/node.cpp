@@ -2,6 +2,8 @@
 
 #include "model.hpp"
 
+#include <algorithm>
+
 using godot::Value;
 
 namespace {
@@ -59,6 +61,7 @@ std::string Node::open_engine() {
     config.num_threads = static_cast<uint32_t>(num_threads);
     config.kv_cache_bytes = static_cast<uint64_t>(kv_cache_bytes);
     config.gpu_memory_bytes = static_cast<uint64_t>(gpu_memory_bytes);
+    config.host_expert_layers = static_cast<int32_t>(std::clamp<int64_t>(host_expert_layers, INT32_MIN, INT32_MAX));
     engine_ = open_model(model_path, config, files_, message);
     if (!engine_) files_ = Value();
     ids_before_ = last_id_;

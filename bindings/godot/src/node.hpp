@@ -32,6 +32,7 @@ public:
     int64_t num_threads = 0;
     int64_t kv_cache_bytes = 0;
     int64_t gpu_memory_bytes = 0;
+    int64_t host_expert_layers = 0;
     bool autostart = false;
     double step_budget_ms() const { return step_budget_ms_; }
     void set_step_budget_ms(double value);

@@ -74,6 +74,7 @@ const std::vector<Method>& methods() {
         PROPERTY(num_threads, INT, int, to_int),
         PROPERTY(kv_cache_bytes, INT, int, to_int),
         PROPERTY(gpu_memory_bytes, INT, int, to_int),
+        PROPERTY(host_expert_layers, INT, int, to_int),
         PROPERTY(autostart, BOOL, bool, to_bool),
 #undef PROPERTY
         {"get_step_budget_ms", FLOAT, {}, false, [](Node& node, const Value*) { return Value::of(node.step_budget_ms()); }},
@@ -102,6 +103,7 @@ const Property PROPERTIES[] = {
     {"max_model_len", INT, HINT_RANGE, "0,131072,1,or_greater"},
     {"kv_cache_bytes", INT, HINT_NONE, ""},
     {"gpu_memory_bytes", INT, HINT_NONE, ""},
+    {"host_expert_layers", INT, HINT_RANGE, "-1,256,1,or_greater"},
 };
 
 // A description of a property or an argument, with the names to which it points.

@@ -27,6 +27,8 @@ func engineFlags(flags *flag.FlagSet, config *nanovllm.Config) {
 	flags.Func("kv-cache-dtype", "how keys and values are stored, per engine: auto (as the weights) or int8; default auto", func(text string) error {
 		return parseKVCacheDType(config, text)
 	})
+	flags.IntVar(&config.HostExpertLayers, "host-expert-layers", config.HostExpertLayers,
+		"layers whose experts stay in host memory beside a GPU, per engine; 0 = as many as the GPU has no memory for, -1 = none")
 }
 
 // engineOptions are the names of the flags of engineFlags.

@@ -4,7 +4,7 @@
 use super::disjoint::Disjoint;
 use super::experts::Routes;
 use super::lanes::{Kernel, Lanes, dispatch, exp};
-use super::{Cpu, Tensor};
+use super::{Cpu, Isa, Tensor};
 use crate::SharedExpert;
 
 /// The specification: `x` has a row per slot, in the order of slots. `shared` and the gates of its rows.
@@ -35,15 +35,20 @@ pub fn run(cpu: &Cpu, out: &mut Tensor, x: &Tensor, shared: Option<SharedExpert<
             });
             // SAFETY: the ranges of `for_rows` do not overlap.
             let out = unsafe { out.part(token * cols..(token + 1) * cols) };
-            dispatch(cpu.isa, Combine { out, x: x.values(), rows, weights, shared });
+            row(cpu.isa, out, x.values(), rows, weights, shared);
         }
     });
 }
 
 /// The row of the expert that computes all tokens.
-struct Shared<'a> {
-    x: &'a [f32],
-    gate: Option<f32>,
+pub struct Shared<'a> {
+    pub x: &'a [f32],
+    pub gate: Option<f32>,
+}
+
+/// One token, of which `rows` of `x` are added up.
+pub fn row(isa: Isa, out: &mut [f32], x: &[f32], rows: &[u32], weights: &[f32], shared: Option<Shared>) {
+    dispatch(isa, Combine { out, x, rows, weights, shared });
 }
 
 /// A token.

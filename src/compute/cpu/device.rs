@@ -1,13 +1,13 @@
 //! The CPU as a device: its memory, and the life of a pass.
 
-use super::{Cpu, DeviceBatch, Experts, KvCache, Matrix, Pages, Routes, States, Tensor, experts, linear};
+use super::{Cpu, DeviceBatch, Experts, HostExperts, KvCache, Matrix, Pages, Routes, States, Tensor, experts, linear};
 use crate::batch::{Batch, BatchLimits, BlockId, Sampled, StateSlot};
 use crate::{
-    Defaults, Device, DeviceMemory, ExpertsShape, HostMatrix, HostVector, KvLayout, Recording, Router, RoutesShape,
-    StateShape,
+    Defaults, Device, DeviceMemory, ExpertsShape, HostExpertWeights, HostMatrix, HostVector, KvLayout, Recording,
+    Router, RoutesShape, StateShape,
 };
 use base::error::{Error, Result, room};
-use formats::DType;
+use formats::{DType, WeightFormat};
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
@@ -15,6 +15,7 @@ impl Device for Cpu {
     type Storage = Pages<f32>;
     type Matrix = Matrix;
     type Experts = Experts;
+    type HostExperts = HostExperts;
     type Routes = Routes;
     type Vector = Box<[f32]>;
     type KvCache = KvCache;
@@ -65,11 +66,19 @@ impl Device for Cpu {
         Matrix::new(parts)
     }
 
+    fn held_bytes(coding: WeightFormat, [rows, cols]: [usize; 2], _dtype: DType) -> u64 {
+        (rows * (coding.row_bytes(cols) + coding.scale_bytes(cols) + coding.zero_bytes(cols))) as u64
+    }
+
     fn experts(&self, parts: &[Vec<HostMatrix>]) -> Result<Experts> {
         parts.iter().flatten().for_each(|part| self.populate(part));
         let experts = Experts::new(parts)?;
         experts::fit(&mut self.workers.lock(), self.pool.threads(), self.isa, experts.shape().inputs)?;
         Ok(experts)
+    }
+
+    fn experts_on_host(&self, weights: HostExpertWeights) -> Result<HostExperts> {
+        HostExperts::new(self, weights)
     }
 
     fn routes(&self, router: &Router, tokens: usize) -> Result<Routes> {
@@ -103,6 +112,10 @@ impl Device for Cpu {
     }
 
     fn experts_shape(experts: &Experts) -> ExpertsShape {
+        experts.shape()
+    }
+
+    fn host_experts_shape(experts: &HostExperts) -> ExpertsShape {
         experts.shape()
     }
 

@@ -26,6 +26,7 @@ mod gated_delta;
 mod gated_expert_linear;
 mod gated_norm;
 mod gather;
+mod host_experts;
 mod int8;
 mod isa;
 mod join_columns;
@@ -57,6 +58,7 @@ mod states;
 mod team;
 
 pub use experts::{Experts, Routes};
+pub use host_experts::{Choices, HostExperts};
 pub use isa::Isa;
 pub use kv_cache::KvCache;
 pub use linear::Activations;
@@ -123,6 +125,8 @@ pub struct Cpu {
     scratch: Mutex<linear::Scratch>,
     /// Of models with experts, one for each thread. Grow with the experts that are loaded.
     workers: Mutex<Vec<experts::Worker>>,
+    /// For experts that are computed for another device, one for each shape. Grows with the layers that are loaded.
+    host_experts: Mutex<Vec<host_experts::Scratch>>,
     /// This rank's place, where several compute a model together.
     member: Option<Member>,
     /// Where its threads run.
@@ -174,6 +178,7 @@ impl Cpu {
             activations: Activations::Rounded,
             scratch: Mutex::default(),
             workers: Mutex::default(),
+            host_experts: Mutex::default(),
             member: None,
             node: node.cloned(),
             is_lost: AtomicBool::new(false),
@@ -382,6 +387,18 @@ impl Ops for Cpu {
 
     fn combine(&mut self, out: &mut Tensor, x: &Tensor, shared: Option<SharedExpert<Tensor>>, routes: &Routes) {
         combine::run(self, out, x, shared, routes);
+    }
+
+    fn host_experts(
+        &mut self,
+        out: &mut Tensor,
+        x: &Tensor,
+        experts: &HostExperts,
+        shared: Option<SharedExpert<Tensor>>,
+        routes: &Routes,
+        _device_batch: &DeviceBatch,
+    ) {
+        host_experts::run(self, out, x, experts, shared, routes);
     }
 
     fn sigmoid_mul(&mut self, x: &mut Tensor, gate: &Tensor) {

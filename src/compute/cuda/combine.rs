@@ -3,7 +3,7 @@
 use super::device::Device;
 use super::driver::Address;
 use super::experts::Routes;
-use super::kernels::Kernel;
+use super::kernels::{Chaining, Kernel};
 use super::params::params;
 use super::storage::Tensor;
 use crate::SharedExpert;
@@ -25,6 +25,17 @@ params! {
     }
 }
 
+/// What is added up.
+pub struct Rows {
+    /// `[tokens, chosen, cols]`
+    pub at: Address,
+    /// Numbers from row to row.
+    pub stride: usize,
+    /// `[tokens, chosen]`
+    pub weights: Address,
+    pub chosen: usize,
+}
+
 /// The kernel.
 pub struct Kernels(Kernel);
 
@@ -41,22 +52,39 @@ impl Kernels {
         shared: Option<SharedExpert<Tensor>>,
         routes: &Routes,
     ) -> Result<()> {
+        let rows = Rows {
+            at: x.storage.address(),
+            stride: x.storage.stride(),
+            weights: routes.addresses().weights,
+            chosen: routes.shape().chosen,
+        };
+        self.add_up(device.chaining, out, rows, shared)
+    }
+
+    /// Adds up `rows`, which may lie in pinned memory.
+    pub fn add_up(
+        &self,
+        chaining: Chaining,
+        out: &mut Tensor,
+        rows: Rows,
+        shared: Option<SharedExpert<Tensor>>,
+    ) -> Result<()> {
         let at = |tensor: Option<&Tensor>| tensor.map_or((0, 0), |t| (t.storage.address(), t.storage.stride() as i32));
         let (of_shared, shared_stride) = at(shared.as_ref().map(|shared| shared.x));
         let (gates, gate_stride) = at(shared.as_ref().and_then(|shared| shared.gate));
         let params = CombineParams {
             out: out.storage.address(),
-            x: x.storage.address(),
-            weights: routes.addresses().weights,
+            x: rows.at,
+            weights: rows.weights,
             shared: of_shared,
             gates,
-            chosen: routes.shape().chosen as i32,
+            chosen: rows.chosen as i32,
             cols: out.cols() as i32,
             out_stride: out.storage.stride() as i32,
-            x_stride: x.storage.stride() as i32,
+            x_stride: rows.stride as i32,
             shared_stride,
             gate_stride,
         };
-        self.0.launch(device.chaining, [out.rows(), out.cols().div_ceil(2048), 1], 256, 0, &params)
+        self.0.launch(chaining, [out.rows(), out.cols().div_ceil(2048), 1], 256, 0, &params)
     }
 }

@@ -68,6 +68,7 @@ struct HiddenStates {
 #[derive(Clone, Copy, Debug)]
 struct Layout {
     exchanges: usize,
+    own_tokens: usize,
     token_ids: usize,
     positions: usize,
     token_types: usize,
@@ -149,8 +150,11 @@ impl Layout {
             end = (at + bytes).next_multiple_of(64);
             at
         };
+        // Two words: exchanges, and the tokens that do not pad.
+        let words = place(8);
         Layout {
-            exchanges: place(4),
+            exchanges: words,
+            own_tokens: words + 4,
             token_ids: place(4 * tokens),
             positions: place(4 * tokens),
             token_types: place(if has_types { 4 * tokens } else { 0 }),
@@ -353,6 +357,7 @@ impl DeviceBatch {
         self.uploaded.wait()?;
         self.batch.clone_from(batch);
         self.samples = batch.samples();
+        let own_tokens = batch.tokens() as u32;
         // Rows that pad take no part in it.
         self.plan.make(batch, geometry);
         let is_padded = !self.plan.shares_keys();
@@ -376,6 +381,7 @@ impl DeviceBatch {
         );
         let (to, at) = (self.host.bytes_mut(), &self.layout);
         put(to, at.exchanges, &[exchanges]);
+        put(to, at.own_tokens, &[own_tokens]);
         put(to, at.token_ids, &batch.token_ids);
         put(to, at.positions, &batch.positions);
         put(to, at.token_types, &batch.token_types);
@@ -467,6 +473,11 @@ impl DeviceBatch {
             self.host_logprobs.download(self.extras.logprobs(), 0, bytes)?;
         }
         self.finished.record()
+    }
+
+    /// Begins a copy of the number of tokens that do not pad the batch to `at` of pinned memory, for a host function that is launched behind it.
+    pub fn download_tokens(&self, to: &Pinned, at: usize) -> Result<()> {
+        to.download_for_host(at, &self.device, self.layout.own_tokens, 4)
     }
 
     /// Begins to bring the final hidden states to the host that the batch asks for: the rows of `gathered` after its samples.

@@ -147,6 +147,22 @@ impl Context {
         check("cuStreamSynchronize", unsafe { sys::cuStreamSynchronize(self.stream) })
     }
 
+    /// Calls `function` with `argument` on a thread of the driver, behind what was launched so far and before what is launched after it.
+    ///
+    /// # Safety
+    ///
+    /// `function` calls nothing of CUDA and does not unwind, and `argument` is what it takes, whenever the stream or a graph that was recorded from it
+    /// comes to this place.
+    pub unsafe fn launch_on_host(
+        &self,
+        function: unsafe extern "C" fn(*mut c_void),
+        argument: *mut c_void,
+    ) -> Result<()> {
+        self.make_current()?;
+        // SAFETY: the stream lives as long as `self`; the rest is the caller's promise.
+        check("cuLaunchHostFunc", unsafe { sys::cuLaunchHostFunc(self.stream, Some(function), argument) })
+    }
+
     /// The memory of the device.
     pub fn memory(&self) -> Result<DeviceMemory> {
         let (free, total) = self.free_and_total()?;
@@ -434,6 +450,8 @@ pub struct Pinned {
 
 // SAFETY: plain memory; the device's accesses are ordered by events before the host's.
 unsafe impl Send for Pinned {}
+// SAFETY: as above; what shared references write is ordered by the stream, as `part` and `part_mut` make their callers promise.
+unsafe impl Sync for Pinned {}
 
 impl Pinned {
     /// `bytes` of zeroed memory, cached by the host.
@@ -490,6 +508,41 @@ impl Pinned {
         check("cuMemcpyHtoDAsync", unsafe {
             sys::cuMemcpyHtoDAsync_v2(to, self.start.add(bytes.start).cast(), bytes.len(), stream)
         })
+    }
+
+    /// Begins a copy of `bytes` from `offset` of device memory to `at`, for a host function that is launched behind it.
+    ///
+    /// # Panics
+    ///
+    /// If either side is smaller.
+    pub fn download_for_host(&self, at: usize, from: &Memory, offset: usize, bytes: usize) -> Result<()> {
+        assert!(at + bytes <= self.bytes && offset + bytes <= from.bytes);
+        let (from, stream) = (from.address + offset as u64, self.context.stream);
+        // SAFETY: both ranges are allocated by the line above. Dropping either waits for the copy.
+        check("cuMemcpyDtoHAsync", unsafe { sys::cuMemcpyDtoHAsync_v2(self.start.add(at).cast(), from, bytes, stream) })
+    }
+
+    /// Some of its bytes.
+    ///
+    /// # Safety
+    ///
+    /// Nobody writes them while the slice lives: the caller is a host function of the stream on which all that writes them is launched.
+    pub unsafe fn part(&self, bytes: Range<usize>) -> &[u8] {
+        assert!(bytes.start <= bytes.end && bytes.end <= self.bytes);
+        // SAFETY: allocated by `zeroed` and all initialized; nobody writes them by the caller's promise.
+        unsafe { std::slice::from_raw_parts(self.start.add(bytes.start), bytes.len()) }
+    }
+
+    /// Some of its bytes, to be written.
+    ///
+    /// # Safety
+    ///
+    /// As [`part`](Self::part), and nobody reads them either.
+    #[allow(clippy::mut_from_ref)]
+    pub unsafe fn part_mut(&self, bytes: Range<usize>) -> &mut [u8] {
+        assert!(bytes.start <= bytes.end && bytes.end <= self.bytes);
+        // SAFETY: as in `part`.
+        unsafe { std::slice::from_raw_parts_mut(self.start.add(bytes.start), bytes.len()) }
     }
 
     /// Begins a copy of `bytes` from `offset` of device memory to the beginning.

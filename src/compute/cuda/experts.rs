@@ -5,7 +5,7 @@
 
 use super::combine;
 use super::device::Device;
-use super::driver::{Address, Context, Memory};
+use super::driver::{Address, Context, Memory, Pinned};
 use super::expert_linear;
 use super::gemm::quantized::weights::COLUMNS;
 use super::matrix::{Loader, Matrix, Rows};
@@ -157,6 +157,16 @@ impl Routes {
     /// Tiles that any choice for these tokens has, at most.
     pub(super) fn tiles(&self) -> usize {
         tiles(self.shape.slots(), self.shape.experts, self.tile_rows())
+    }
+
+    /// Begins a copy of the experts of all slots to `experts` of pinned memory and of their weights to `weights`, for a host function that is launched
+    /// behind it.
+    pub(super) fn download_for_host(&self, to: &Pinned, [experts, weights]: [usize; 2]) -> Result<()> {
+        let bytes = 4 * self.shape.slots();
+        for (at, address) in [(experts, self.addresses.experts), (weights, self.addresses.weights)] {
+            to.download_for_host(at, &self.memory, (address - self.memory.address()) as usize, bytes)?;
+        }
+        Ok(())
     }
 
     /// Experts and weights of all slots. `[tokens, chosen]`

@@ -3,17 +3,19 @@
 use super::device_batch::Padding;
 use super::kv_cache::KvBlocks;
 use super::management::FreeBefore;
+use super::matrix::Readers;
 use super::{
-    ContextGuard, Cuda, DeviceBatch, Experts, KvCache, Matrix, PassGraph, Routes, States, Storage, Tensor, Vector,
-    attention, experts, recurrent,
+    ContextGuard, Cuda, DeviceBatch, Experts, HostExperts, KvCache, Matrix, PassGraph, Routes, States, Storage, Tensor,
+    Vector, attention, experts, host_experts, recurrent,
 };
 use crate::batch::{Batch, BatchLimits, BlockId, Sampled, StateSlot};
 use crate::{
-    Defaults, Device, DeviceMemory, ExpertsShape, HostMatrix, HostVector, KvLayout, Recording, Router, RoutesShape,
-    StateShape,
+    Defaults, Device, DeviceMemory, ExpertsShape, HostExpertWeights, HostMatrix, HostVector, KvLayout, Recording,
+    Router, RoutesShape, StateShape,
 };
 use base::error::{Error, Result};
-use formats::DType;
+use formats::{DType, WeightFormat};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -21,6 +23,7 @@ impl Device for Cuda {
     type Storage = Storage;
     type Matrix = Matrix;
     type Experts = Experts;
+    type HostExperts = HostExperts;
     type Routes = Routes;
     type Vector = Vector;
     type KvCache = KvCache;
@@ -74,9 +77,31 @@ impl Device for Cuda {
         Matrix::new(&self.device.context, &mut self.loader.lock(), parts, self.device.dtype)
     }
 
+    fn held_bytes(coding: WeightFormat, shape: [usize; 2], dtype: DType) -> u64 {
+        Matrix::held_bytes(coding, shape, dtype)
+    }
+
     fn experts(&self, experts: &[Vec<HostMatrix>]) -> Result<Experts> {
         self.device.context.make_current()?;
         Experts::new(&self.device.context, &mut self.loader.lock(), experts, self.device.dtype)
+    }
+
+    fn experts_on_host(&self, weights: HostExpertWeights) -> Result<HostExperts> {
+        let context = &self.device.context;
+        let host = match self.host.get() {
+            Some(host) => host,
+            None => {
+                let Some(threads) = self.host_threads else {
+                    let what = "experts in host memory: the library computes nothing on this processor, set host_expert_layers to -1";
+                    return Err(Error::Unsupported { what: what.to_owned() });
+                };
+                let (_, hidden) = weights.gate_up[0][0].shape();
+                let rows = (hidden, self.device.dtype);
+                let host = host_experts::Host::new(context, threads, rows, self.host_is_idle.clone())?;
+                self.host.get_or_init(|| Arc::new(host))
+            }
+        };
+        HostExperts::new(context, host, weights)
     }
 
     fn routes(&self, router: &Router, tokens: usize) -> Result<Routes> {
@@ -96,7 +121,7 @@ impl Device for Cuda {
     }
 
     fn bind_norm(norm: &mut Vector, product: &Matrix) {
-        norm.product = product.plain().map(|_| [product.rows(), product.cols()]);
+        norm.product = Some(Readers { weights: product.weights(), k: product.cols() });
     }
 
     fn kv_cache(&self, layout: &KvLayout, blocks: usize) -> Result<KvCache> {
@@ -135,6 +160,10 @@ impl Device for Cuda {
     }
 
     fn experts_shape(experts: &Experts) -> ExpertsShape {
+        experts.shape()
+    }
+
+    fn host_experts_shape(experts: &HostExperts) -> ExpertsShape {
         experts.shape()
     }
 

@@ -111,6 +111,11 @@ impl Kernel {
         let mut function = ptr::null_mut();
         // SAFETY: the module is loaded, the name ends with a zero byte, the out-pointer is a live local.
         let code = unsafe { sys::cuModuleGetFunction(&mut function, module.module, symbol.as_ptr()) };
+        if code == sys::CUresult::CUDA_ERROR_NOT_FOUND {
+            let what =
+                format!("the compiled kernels have no nvllm_k_{name}: they are of another version, run make kernels");
+            return Err(Error::Unsupported { what });
+        }
         check("cuModuleGetFunction", code)?;
         // All kernels ask for one split of a multiprocessor's memory: where it must change, kernels cannot overlap.
         let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT;

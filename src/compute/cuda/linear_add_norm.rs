@@ -1,5 +1,5 @@
-//! See `ops/linear_add_norm.rs` for the contract, `kernels/gemm_swap_ab.cu` for the work: where that file computes the layer and the one that
-//! the norm is bound to, which `gemm/plan.rs` knows.
+//! See `ops/linear_add_norm.rs` for the contract: where a kernel adds the sums of the layer to the stream, and kernels of the products that read the norm
+//! apply its scale, which `gemm/plan.rs` knows.
 
 use super::device::Device;
 use super::gemm::{self, Added, LinearParams};
@@ -11,7 +11,7 @@ use base::error::Result;
 /// Launches the layer, if there is one kernel for it. `false`: nothing was launched.
 pub fn run(
     device: &Device,
-    kernels: &gemm::Kernels,
+    kernels: &mut gemm::Kernels,
     residual: &mut Tensor,
     layer: LayerInput<Tensor, Matrix, Vector>,
     add: AddNorm<Vector>,
@@ -22,12 +22,9 @@ pub fn run(
         return Ok(false);
     }
     // The kernel does not divide rows of x.
-    let (Some(at), Some(of_next), (_, None)) = (weight.plain(), next.norm.weight.product, x.storage.undivided()) else {
-        return Ok(false);
-    };
+    let (Some(readers), (_, None)) = (&next.norm.weight.product, x.storage.undivided()) else { return Ok(false) };
     let params = LinearParams {
         out: next.out.storage.overwritten(None),
-        weight: at,
         bias: bias.map_or(0, |bias| bias.wide.address()),
         n: weight.rows() as i32,
         ..LinearParams::of(residual, x)
@@ -38,7 +35,7 @@ pub fn run(
         scale: add.scale,
         eps: next.norm.eps,
     };
-    let factors = kernels.run_added(device, &params, of_next, added)?;
+    let factors = kernels.run_added(device, params, weight, readers, added)?;
     next.out.storage.overwritten(factors);
     Ok(factors.is_some())
 }

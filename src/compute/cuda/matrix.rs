@@ -5,6 +5,7 @@
 
 use super::driver::{Address, Context, Event, EventKind, Memory, Pinned};
 use super::gemm::quantized::weights::{self, Form, QuantizedWeights, Writer};
+use super::gemm::{Quantized, Weights};
 use crate::{HostMatrix, HostVector};
 use base::error::{Error, Result};
 use formats::{DType, WeightFormat};
@@ -69,9 +70,7 @@ impl Matrix {
                 supported: "a multiple of 8 on CUDA",
             });
         }
-        let form_of = |part: &HostMatrix| {
-            Form::of(part.coding(), cols).filter(|form| form.octet_bytes(cols) <= Lane::FIRST_BYTES)
-        };
+        let form_of = |part: &HostMatrix| form_of(part.coding(), cols);
         let (mut runs, mut first, mut rest) = (Vec::new(), 0, parts);
         while let Some(part) = rest.first() {
             let form = form_of(part);
@@ -93,6 +92,15 @@ impl Matrix {
         let is_coded = runs.iter().any(|run| run.form.is_some());
         let scratch = if is_coded { Some(loader.scratch(context)?) } else { None };
         Ok(Matrix { runs, rows: first, cols, scratch })
+    }
+
+    /// Bytes of a matrix of `[rows, cols]` in `coding` on a device that computes in `dtype`, if its form turns out to be exact.
+    pub fn held_bytes(coding: WeightFormat, [rows, cols]: [usize; 2], dtype: DType) -> u64 {
+        let bytes = match form_of(coding, cols) {
+            Some(form) => rows.div_ceil(weights::COLUMNS) * form.octet_bytes(cols),
+            None => rows * cols * dtype.bytes(),
+        };
+        bytes as u64
     }
 
     /// Outputs of the layer.
@@ -135,6 +143,23 @@ impl Matrix {
         })
     }
 
+    /// Rows of each run, and how their weights lie.
+    pub(super) fn weights(&self) -> Vec<(usize, Weights)> {
+        // f16 has as many bytes.
+        const DTYPE: DType = DType::Bf16;
+        let weights = self.runs(0..self.rows, DTYPE).map(|(rows, found)| {
+            let weights = match found {
+                Rows::Plain(_) => Weights::Plain,
+                Rows::Coded { form, skip, .. } => {
+                    let scratch_bytes = self.scratch(DTYPE).1 * self.cols * DTYPE.bytes();
+                    Weights::Quantized(Quantized { form, skip, scratch_bytes, is_aligned: true })
+                }
+            };
+            (rows.len(), weights)
+        });
+        weights.collect()
+    }
+
     /// Where slices of coded runs are decoded to, and how many rows there is room for.
     pub(super) fn scratch(&self, dtype: DType) -> (Address, usize) {
         let address = self.scratch.as_ref().expect("made with the first coded run").address();
@@ -143,15 +168,26 @@ impl Matrix {
     }
 }
 
+/// In which form matrices of `cols` columns are held, `None` for plain numbers.
+fn form_of(coding: WeightFormat, cols: usize) -> Option<Form> {
+    Form::of(coding, cols).filter(|form| form.octet_bytes(cols) <= Lane::FIRST_BYTES)
+}
+
 /// Norm weights, a bias or a table. `[len]`
 pub struct Vector {
     /// In f32.
     pub(super) wide: Memory,
     /// In the model's number type, for cuBLASLt, which adds a bias in no other. Missing for tables.
     pub(super) narrow: Option<Memory>,
-    /// Of the weights of a norm: rows and columns of the plain weights that alone read what it gives.
-    pub(super) product: Option<[usize; 2]>,
+    /// Of the weights of a norm: the product that alone reads what it gives.
+    pub(super) product: Option<Readers>,
     len: usize,
+}
+
+/// The products of a matrix, as plans know them: rows of weights of each form.
+pub struct Readers {
+    pub(super) weights: Vec<(usize, Weights)>,
+    pub(super) k: usize,
 }
 
 impl Vector {

@@ -32,6 +32,7 @@ mod gather;
 mod gemm;
 mod gpu;
 mod graph;
+mod host_experts;
 mod join_columns;
 mod keep_hidden_states;
 mod kernels;
@@ -74,6 +75,7 @@ pub use driver::{ContextGuard, Event, EventKind, check_ordinal, device_count};
 pub use experts::{Experts, Routes};
 pub use gemm::Route;
 pub use graph::{Graph, PassGraph};
+pub use host_experts::{HostExperts, HostThreads};
 pub use kernels::Chaining;
 pub use kv_cache::KvCache;
 pub use management::FreeBefore;
@@ -103,6 +105,7 @@ use kernels::KernelLoading;
 use parking_lot::Mutex;
 use std::cell::RefCell;
 use std::ops::Range;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
 /// A GPU as a backend.
@@ -123,6 +126,12 @@ pub struct Cuda {
     failure: Option<(&'static str, i32)>,
     /// Where this is one of several ranks.
     exchanges: Option<Exchanges>,
+    /// How the host computes experts, where it does.
+    host_threads: Option<HostThreads>,
+    /// The host, once there are experts that it computes.
+    host: OnceLock<Arc<host_experts::Host>>,
+    /// Whether it computes nothing, see [`Cuda::set_host_idle`].
+    host_is_idle: Arc<AtomicBool>,
     device: Device,
 }
 
@@ -214,11 +223,15 @@ impl Cuda {
             free_before: None,
             failure: None,
             exchanges: None,
+            host_threads: None,
+            host: OnceLock::new(),
+            host_is_idle: Arc::default(),
             device,
         })
     }
 
     fn failed(&self) -> Result<()> {
+        self.host.get().into_iter().for_each(|host| host.check());
         match self.failure {
             Some((call, code)) => Err(Error::Device { call, code }),
             None if self.is_lost() => Err(Error::RankLost),
@@ -284,7 +297,7 @@ impl Ops for Cuda {
         add: AddNorm<Vector>,
         mut next: NextNorm<Tensor, Vector>,
     ) {
-        match linear_add_norm::run(&self.device, &self.kernels.linear, residual, layer, add, &mut next) {
+        match linear_add_norm::run(&self.device, &mut self.kernels.linear, residual, layer, add, &mut next) {
             Ok(false) => unfused::linear_add_norm(self, residual, delta, layer, add, next),
             result => self.remember(result.map(drop)),
         }
@@ -461,6 +474,20 @@ impl Ops for Cuda {
 
     fn combine(&mut self, out: &mut Tensor, x: &Tensor, shared: Option<SharedExpert<Tensor>>, routes: &Routes) {
         let result = self.kernels.experts().combine.run(&self.device, out, x, shared, routes);
+        self.remember(result);
+    }
+
+    fn host_experts(
+        &mut self,
+        out: &mut Tensor,
+        x: &Tensor,
+        experts: &HostExperts,
+        shared: Option<SharedExpert<Tensor>>,
+        routes: &Routes,
+        device_batch: &DeviceBatch,
+    ) {
+        let combine = &self.kernels.experts().combine;
+        let result = experts.run(combine, (out, x), shared, routes, device_batch);
         self.remember(result);
     }
 

@@ -7,6 +7,7 @@ use super::attention;
 use super::attention::partition::{Cuts, Geometry, LayerWindow};
 use super::attention::shared_partition::Sharing;
 use super::gemm::{Epilogue, Route};
+use super::host_experts::HostThreads;
 use super::kernels::Chaining;
 use super::kv_cache::KvBlocks;
 use super::management::FreeBefore;
@@ -14,6 +15,7 @@ use super::matrix::Matrix;
 use super::reduce_add_norm::AllReduce;
 use crate::{KvLayout, KvShape, Rounding, SharedPrefixes};
 use base::error::Result;
+use std::sync::atomic::Ordering;
 
 impl Cuda {
     /// Refuses a KV cache that the kernels do not know, whatever its heads are.
@@ -83,6 +85,17 @@ impl Cuda {
     /// by `attention_units.cu`, `attention_few_units.cu` and `attention_hopper.cu`, norms as for a single row. To be chosen before a cache or a batch is made.
     pub fn set_rounding(&mut self, rounding: Rounding) {
         self.device.rounding = rounding;
+    }
+
+    /// Says how the host computes experts. Before such experts are made.
+    pub fn set_host_threads(&mut self, threads: HostThreads) {
+        self.host_threads = Some(threads);
+    }
+
+    /// Chooses whether the host leaves out what it would compute of experts, whose rows are not defined then: the largest passes, which run while an engine
+    /// opens, would take it long.
+    pub fn set_host_idle(&mut self, is_idle: bool) {
+        self.host_is_idle.store(is_idle, Ordering::Relaxed);
     }
 
     /// Whether the device has compute capability 9.0, for which some kernels are compiled alone.

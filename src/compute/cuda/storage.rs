@@ -69,6 +69,12 @@ impl Storage {
         to.download(&self.memory, rows.start * row_bytes, rows.len() * row_bytes)
     }
 
+    /// The same for a host function that is launched behind it.
+    pub(super) fn download_for_host(&self, rows: usize, dtype: DType, to: &Pinned) -> Result<()> {
+        assert!(self.factors.is_none(), "rows that are not divided yet");
+        to.download_for_host(0, &self.memory, 0, rows * self.stride * dtype.bytes())
+    }
+
     /// Takes rows of `from` numbers as rows of `to` numbers.
     pub(super) fn reshape(&mut self, from: usize, to: usize) {
         assert!(self.factors.is_none() && self.stride == from && to.is_multiple_of(8), "rows are padded");

@@ -12,8 +12,8 @@ use crate::weights::Weights;
 use base::error::Result;
 use compute::ops;
 use compute::{
-    Activated, Backend, ExpertRows, HostMatrix, HostVector, LayerInput, Part, Router, RouterVectors, SharedExpert,
-    Tensor,
+    Activated, Backend, ExpertForm, ExpertRows, HostExpertWeights, HostMatrix, HostVector, LayerInput, Part, Router,
+    RouterVectors, SharedExpert, Tensor,
 };
 use std::ops::Range;
 
@@ -27,16 +27,24 @@ pub struct Experts<B: Backend> {
     correction: Option<B::Vector>,
     /// Factors of weights. `[experts]`
     scales: Option<B::Vector>,
-    /// Into the MLP of each expert: gates, if it has any, and ups. `[projections * width, hidden]`
-    gate_up: B::Experts,
-    /// `[experts, projections * width]`
-    gate_up_bias: Option<B::Vector>,
-    form: MlpForm,
-    /// Of each expert: `[hidden, width]`
-    down: B::Experts,
-    /// `[experts, hidden]`
-    down_bias: Option<B::Vector>,
+    mlps: Mlps<B>,
     shared: Option<Shared<B>>,
+}
+
+/// The MLPs of experts.
+enum Mlps<B: Backend> {
+    OnDevice {
+        /// Gates, if there are any, and ups. `[projections * width, hidden]` of each
+        gate_up: B::Experts,
+        /// `[experts, projections * width]`
+        gate_up_bias: Option<B::Vector>,
+        form: ExpertForm,
+        /// `[hidden, width]` of each
+        down: B::Experts,
+        /// `[experts, hidden]`
+        down_bias: Option<B::Vector>,
+    },
+    OnHost(B::HostExperts),
 }
 
 /// The expert that computes all tokens.
@@ -57,11 +65,20 @@ struct Kind {
     has_norm: bool,
 }
 
+impl Kind {
+    /// Whether the device computes the experts of a layer of this kind.
+    fn is_on_device(self, spec: &DecoderSpec, sharding: &Sharding) -> bool {
+        spec.expert_layers().any(|(layer, experts)| layer < sharding.host_experts_from && Kind::of(experts) == self)
+    }
+}
+
 /// What a mixture writes on its way, shared by all layers of one kind. One per kind, in the order in which layers first have them.
 pub struct ExpertsScratch<B: Backend>(Vec<KindScratch<B>>);
 
 struct KindScratch<B: Backend> {
     kind: Kind,
+    /// Rows between the products for each token: none where the host computes all experts.
+    slots_of_token: usize,
     routes: B::Routes,
     /// What a router reads that has a norm of its own. `[tokens, hidden]`
     normed: Option<Tensor<B::Storage>>,
@@ -103,8 +120,10 @@ impl<B: Backend> ExpertsScratch<B> {
             }
         }
         let columns = sharding.back(0, 0..0).outputs.len();
-        let scratch =
-            kinds.into_iter().map(|kind| KindScratch::new(backend, kind, sharding, [tokens, columns, spec.hidden]));
+        let scratch = kinds.into_iter().map(|kind| {
+            let slots_of_token = if kind.is_on_device(spec, sharding) { kind.router.chosen } else { 0 };
+            KindScratch::new(backend, (kind, slots_of_token), sharding, [tokens, columns, spec.hidden])
+        });
         scratch.collect::<Result<_>>().map(ExpertsScratch)
     }
 
@@ -121,15 +140,16 @@ impl<B: Backend> ExpertsScratch<B> {
 impl<B: Backend> KindScratch<B> {
     fn new(
         backend: &B,
-        kind: Kind,
+        (kind, slots_of_token): (Kind, usize),
         sharding: &Sharding,
         [tokens, columns, hidden]: [usize; 3],
     ) -> Result<KindScratch<B>> {
         let Kind { router, width, projections, has_shared, has_norm } = kind;
-        let (own, slots) = (sharding.own_width(width).len(), tokens * router.chosen);
+        let (own, slots) = (sharding.own_width(width).len(), tokens * slots_of_token);
         let shared = |cols| has_shared.then(|| backend.tensor(tokens, cols)).transpose();
         Ok(KindScratch {
             kind,
+            slots_of_token,
             routes: backend.routes(&router, tokens)?,
             normed: has_norm.then(|| backend.tensor(tokens, hidden)).transpose()?,
             logits: backend.tensor(tokens, router.experts)?,
@@ -145,7 +165,7 @@ impl<B: Backend> KindScratch<B> {
     }
 
     fn set_rows(&mut self, tokens: usize) {
-        let slots = tokens * self.kind.router.chosen;
+        let slots = tokens * self.slots_of_token;
         let of_slots = [&mut self.gate_up, &mut self.gated, &mut self.rows].into_iter().chain(&mut self.all_gated);
         of_slots.for_each(|tensor| tensor.set_rows(slots));
         let optional = self.normed.iter_mut().chain(&mut self.shared).chain(&mut self.gates);
@@ -188,8 +208,25 @@ impl<B: Backend> Experts<B> {
             Bias::Added => {
                 let gate_up = biases(weights, layer, experts, into(&stacked))?;
                 let down = biases(weights, layer, experts, back(&stacked))?;
-                [Some(backend.table(&gate_up)?), adds_bias.then(|| backend.table(&down)).transpose()?]
+                [Some(gate_up), Some(down).filter(|_| adds_bias)]
             }
+        };
+        let form = match expert.form {
+            MlpForm::Gated { activation, .. } => ExpertForm::Gated(activation),
+            MlpForm::GatedBy(_) => unreachable!("the check refuses such experts"),
+            MlpForm::Ungated(curve) => ExpertForm::Ungated(curve),
+        };
+        let mlps = HostExpertWeights {
+            router,
+            gate_up: &gate_up,
+            gate_up_bias: gate_up_bias.as_deref(),
+            form,
+            down: &down,
+            down_bias: down_bias.as_deref(),
+        };
+        let mlps = match layer < sharding.host_experts_from {
+            true => Mlps::on_device(backend, mlps)?,
+            false => Mlps::OnHost(backend.experts_on_host(mlps)?),
         };
         let correction = match spec.correction {
             Correction::None => None,
@@ -220,11 +257,7 @@ impl<B: Backend> Experts<B> {
             router_norm,
             correction,
             scales,
-            gate_up: backend.experts(&gate_up)?,
-            gate_up_bias,
-            form: expert.form,
-            down: backend.experts(&down)?,
-            down_bias,
+            mlps,
             shared: match &spec.shared {
                 None => None,
                 Some(spec::SharedExpert { mlp, gate }) => Some(Shared {
@@ -245,6 +278,7 @@ impl<B: Backend> Experts<B> {
         scratch: &'a mut ExpertsScratch<B>,
         dense: &mut MlpScratch<B>,
         [x, stream]: [&Tensor<B::Storage>; 2],
+        device_batch: &B::DeviceBatch,
     ) -> &'a Tensor<B::Storage> {
         let scratch = scratch.of(self.kind);
         let KindScratch { routes, normed, logits, gate_up, gated, all_gated, shares, rows, shared, gates, sum, .. } =
@@ -259,27 +293,28 @@ impl<B: Backend> Experts<B> {
         self.router.forward(backend, logits, read);
         let vectors = RouterVectors { bias: self.correction.as_ref(), scales: self.scales.as_ref() };
         ops::route(backend, routes, logits, vectors, &self.kind.router);
-        let layer = LayerInput::new(x, &self.gate_up, self.gate_up_bias.as_ref());
-        match self.form {
-            MlpForm::Gated { activation, .. } => {
-                ops::gated_expert_linear(backend, gated, gate_up, layer, activation, routes);
+        if let Mlps::OnDevice { gate_up: into, gate_up_bias, form, down, down_bias } = &self.mlps {
+            let layer = LayerInput::new(x, into, gate_up_bias.as_ref());
+            match *form {
+                ExpertForm::Gated(activation) => {
+                    ops::gated_expert_linear(backend, gated, gate_up, layer, activation, routes);
+                }
+                ExpertForm::Ungated(curve) => {
+                    ops::expert_linear(backend, gate_up, layer, ExpertRows::Tokens, routes);
+                    let of = Part { x: &*gate_up, first: 0 };
+                    ops::activate(backend, gated, Activated { of, scale: 1.0, curve, times: None });
+                }
             }
-            MlpForm::GatedBy(_) => unreachable!("the check refuses such experts"),
-            MlpForm::Ungated(curve) => {
-                ops::expert_linear(backend, gate_up, layer, ExpertRows::Tokens, routes);
-                let of = Part { x: &*gate_up, first: 0 };
-                ops::activate(backend, gated, Activated { of, scale: 1.0, curve, times: None });
-            }
+            let gated = match all_gated {
+                Some(all) => {
+                    ops::join_columns(backend, all, Some(Part { x: gated, first: 0 }), shares);
+                    all
+                }
+                None => gated,
+            };
+            let layer = LayerInput::new(gated, down, down_bias.as_ref());
+            ops::expert_linear(backend, rows, layer, ExpertRows::Slots, routes);
         }
-        let gated = match all_gated {
-            Some(all) => {
-                ops::join_columns(backend, all, Some(Part { x: gated, first: 0 }), shares);
-                all
-            }
-            None => gated,
-        };
-        let layer = LayerInput::new(gated, &self.down, self.down_bias.as_ref());
-        ops::expert_linear(backend, rows, layer, ExpertRows::Slots, routes);
         let of_shared = match (&self.shared, shared, gates) {
             (Some(Shared { mlp, gate }), Some(shared), Some(gates)) => {
                 let gated = mlp.forward(backend, dense, x);
@@ -289,8 +324,25 @@ impl<B: Backend> Experts<B> {
             }
             _ => None,
         };
-        ops::combine(backend, sum, rows, of_shared, routes);
+        match &self.mlps {
+            Mlps::OnDevice { .. } => ops::combine(backend, sum, rows, of_shared, routes),
+            Mlps::OnHost(experts) => ops::host_experts(backend, sum, x, experts, of_shared, routes, device_batch),
+        }
         sum
+    }
+}
+
+impl<B: Backend> Mlps<B> {
+    fn on_device(backend: &B, weights: HostExpertWeights) -> Result<Mlps<B>> {
+        let HostExpertWeights { gate_up, gate_up_bias, form, down, down_bias, .. } = weights;
+        let vector = |numbers: Option<&[f32]>| numbers.map(|numbers| backend.table(numbers)).transpose();
+        Ok(Mlps::OnDevice {
+            gate_up_bias: vector(gate_up_bias)?,
+            gate_up: backend.experts(gate_up)?,
+            form,
+            down_bias: vector(down_bias)?,
+            down: backend.experts(down)?,
+        })
     }
 }
 

@@ -90,6 +90,7 @@ impl<B: Backend> FeedForward<B> {
         scratch: &'a mut FeedForwardScratch<B>,
         [x, rows]: [&Tensor<B::Storage>; 2],
         layer_inputs: Option<&Tensor<B::Storage>>,
+        device_batch: &B::DeviceBatch,
     ) -> SublayerOutput<'a, B> {
         match self {
             FeedForward::Dense(mlp) => {
@@ -105,7 +106,7 @@ impl<B: Backend> FeedForward<B> {
             }
             FeedForward::Experts(experts) => {
                 let FeedForwardScratch { dense, experts: scratch, .. } = scratch;
-                SublayerOutput::Delta(experts.forward(backend, scratch, dense, [x, rows]))
+                SublayerOutput::Delta(experts.forward(backend, scratch, dense, [x, rows], device_batch))
             }
         }
     }

@@ -365,6 +365,7 @@ class nvllm_engine_config(Structure):
         ("quantization", c_int32),
         ("gpu_memory_bytes", c_uint64),
         ("state_checkpoint_interval", c_uint64),
+        ("host_expert_layers", c_int32),
     ]
 
 
@@ -400,6 +401,8 @@ class nvllm_model_info(Structure):
         ("head_bytes", c_uint64),
         ("embedding_size", c_uint32),
         ("num_labels", c_uint32),
+        ("host_expert_bytes", c_uint64),
+        ("host_expert_layers", c_uint32),
     ]
 
 
@@ -752,6 +755,12 @@ class EngineConfig(TypedDict, total=False):
     #: Rounded up to whole KV blocks. Fewer tokens are computed again with a smaller number, and more states are made.
     #: Default 0: 1024.
     state_checkpoint_interval: int | None
+    #: For models with experts on a GPU: number of layers whose experts stay in host memory, where the CPU computes them
+    #: with num_threads threads, by default one less than there are cores. They are the last ones of the layers that
+    #: have experts. A number for which the GPU has too little memory is refused with NVLLM_ERR_OUT_OF_MEMORY, and the
+    #: message says which one is sufficient. Not with several ranks. Default 0: as many as the GPU has no memory for.
+    #: -1: none.
+    host_expert_layers: int | None
 
 
 class RequestOptions(TypedDict, total=False):

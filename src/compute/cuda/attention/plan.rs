@@ -117,6 +117,7 @@ pub fn plan(attention: &Attention, gpu: Facts, rounding: Rounding) -> Plan {
 
 #[cfg(test)]
 mod tests {
+    use super::super::shared;
     use super::*;
     use crate::KvFormat;
     use crate::cuda::driver::tests::{A100, H100, RTX_4090};
@@ -172,7 +173,8 @@ mod tests {
                 let spec = AttentionSpec { heads, scale: 1.0, softcap: None, window: None, reach: Reach::Back };
                 writeln!(table, "\n{model}, {heads} heads of {head_dim} over {kv_heads}, {format:?}")
                     .expect("a string");
-                for (name, rows) in ROWS {
+                let shares = shared::sharing(gpu, &shape, heads).is_some();
+                for (name, rows) in ROWS.into_iter().filter(|(_, rows)| shares || !rows.shares_keys) {
                     let text_of = |count| {
                         let rows = Rows { rows: count, ..rows };
                         text(&Attention { spec: &spec, shape, rows }, are_known, gpu, rounding)

@@ -8,7 +8,7 @@
 
 use crate::cuda::driver::{self, Address, Context, Event, EventKind, Memory};
 use crate::cuda::gemm::cublaslt_handle::BlasHandle;
-use crate::cuda::gemm::product::{LinearParams, Product};
+use crate::cuda::gemm::product::{LinearParams, Norms, Product};
 use crate::cuda::library;
 use base::error::{Error, Result};
 use base::log::{Level, log};
@@ -125,7 +125,7 @@ impl Blas {
         let handle = BlasHandle::of(context)?;
         let params =
             LinearParams { m: 1024, n: 1024, k: 1024, out_stride: 1024, x_stride: 1024, ..LinearParams::default() };
-        suggestions(&handle, &Call::new(data_type(dtype), &Product { params, bias: None })?, 1);
+        suggestions(&handle, &Call::new(data_type(dtype), &Product { params, bias: None, norms: Norms::None })?, 1);
         Ok(Some(handle))
     }
 

@@ -7,8 +7,8 @@
 //! multiprocessors, of which some may have nothing to compute: an empty multiprocessor would get two of the next layer's.
 
 use super::gemv_stream;
-use super::plan::{Epilogue, Gemm};
-use super::product::{FewTokensParams, LinearParams, Results};
+use super::plan::Gemm;
+use super::product::{FewTokensParams, Product, Results};
 use crate::cuda::device::Device;
 use crate::cuda::driver::Facts;
 use crate::cuda::kernels::{Kernel, suffix};
@@ -91,7 +91,7 @@ impl Plan {
     /// `None`: the layer is too large, or would have other bits than those of the kernel of `gemv_stream.cu` that would compute it.
     pub fn new(gemm: &Gemm, gpu: Facts) -> Option<Plan> {
         let ([m, n, k], is_gated) = (gemm.sizes(), gemm.is_gated());
-        if !gpu.is_hopper() || m > TOKENS || matches!(gemm.epilogue, Epilogue::AddNorm { .. }) {
+        if !gpu.is_hopper() || m > TOKENS {
             return None;
         }
         let streamed_columns = gemv_stream::chosen(m, n, gpu)?.columns;
@@ -132,16 +132,17 @@ impl Kernels {
         Ok(Some(Kernels(VARIANTS.iter().map(load).collect::<Result<_>>()?)))
     }
 
-    /// Launches the layer that `params` describes, with `params.n` rows of weights.
-    pub fn run(&self, device: &Device, params: &LinearParams, results: Results, plan: &Plan) -> Result<()> {
-        let few = FewTokensParams::new(params, results);
-        let threads = 32 * VARIANTS[plan.variant].warps(params.k as usize);
+    /// Launches a product of at most 8 tokens.
+    pub fn run(&self, device: &Device, product: &Product, results: Results, plan: &Plan) -> Result<()> {
+        let few = FewTokensParams::new(product, results);
+        let threads = 32 * VARIANTS[plan.variant].warps(few.k as usize);
         self.0[plan.variant].launch(device.chaining, [plan.blocks, 1, 1], threads, plan.shared_bytes, &few)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::plan::Epilogue;
     use super::*;
     use crate::cuda::gemm::swap_ab::tests::{H200, gemm};
 

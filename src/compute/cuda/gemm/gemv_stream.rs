@@ -1,7 +1,7 @@
 //! The launch of `kernels/gemv_stream.cu`: layers of plain weights for up to 64 tokens, and gates of up to 8.
 
 use super::plan::{Gemm, Gpu};
-use super::product::{FewTokensParams, LinearParams, Results};
+use super::product::{FewTokensParams, Product, Results};
 use crate::cuda::device::Device;
 use crate::cuda::driver::Facts;
 use crate::cuda::kernels::{DEPENDENT_LAUNCH, Kernel, suffix};
@@ -23,6 +23,8 @@ pub struct Variant {
 pub const DEPTH: usize = 64;
 /// Tokens that share variants.
 const TOKENS: [usize; 5] = [4, 8, 16, 32, 64];
+/// Factors of rows of x, of up to 8.
+const FACTORS_BYTES: usize = 32;
 const fn variant(tokens: usize, columns: usize, warps_max: usize, stages: usize, sets: usize) -> Variant {
     Variant { tokens, columns, warps_max, stages, sets }
 }
@@ -48,7 +50,7 @@ const DEEP_BYTES_MIN: usize = 512 << 10;
 
 impl Variant {
     fn shared_bytes(&self, m: usize, warps: usize) -> usize {
-        warps * (self.stages * (self.columns + m) * DEPTH * 2 + self.sets * m * self.columns * 4)
+        FACTORS_BYTES + warps * (self.stages * (self.columns + m) * DEPTH * 2 + self.sets * m * self.columns * 4)
     }
 
     /// Warps among which `k` is cut.
@@ -75,7 +77,8 @@ impl Variant {
 /// The variants of the file for which a thread block of `gpu` has room. Where it has less shared memory, fewer warps share out k.
 fn variants(gpu: Facts) -> impl Iterator<Item = Variant> {
     VARIANTS.into_iter().filter_map(move |variant| {
-        let most = gpu.block_shared_bytes / variant.shared_bytes(variant.tokens, 1);
+        let of_warp = variant.shared_bytes(variant.tokens, 1) - FACTORS_BYTES;
+        let most = (gpu.block_shared_bytes - FACTORS_BYTES) / of_warp;
         let warps_max = variant.warps_max.min(most);
         (warps_max > 0).then_some(Variant { warps_max, ..variant })
     })
@@ -167,18 +170,15 @@ impl Kernels {
         Ok(Kernels(all.map(load).collect::<Result<_>>()?))
     }
 
-    /// Launches the layer that `params` describes, with `params.n` rows of weights.
-    pub fn run(&self, device: &Device, params: &LinearParams, results: Results, plan: &Plan) -> Result<()> {
+    /// Launches a product of at most 64 tokens.
+    pub fn run(&self, device: &Device, product: &Product, results: Results, plan: &Plan) -> Result<()> {
         let is_planned = |loaded: &&Loaded| loaded.variant == plan.variant && loaded.is_deep == plan.is_deep;
         let Loaded { sums, gated, .. } = self.0.iter().find(is_planned).expect("plans are made of what is loaded");
         let (blocks, threads) = ([plan.blocks, 1, 1], 32 * plan.warps);
-        match results {
-            Results::Sums => sums.launch(device.chaining, blocks, threads, plan.shared_bytes, params),
-            Results::Gated(_) => {
-                let gated = gated.as_ref().expect("plans of gates are made of what is loaded");
-                let params = FewTokensParams::new(params, results);
-                gated.launch(device.chaining, blocks, threads, plan.shared_bytes, &params)
-            }
-        }
+        let kernel = match results {
+            Results::Sums => sums,
+            Results::Gated(_) => gated.as_ref().expect("plans of gates are made of what is loaded"),
+        };
+        kernel.launch(device.chaining, blocks, threads, plan.shared_bytes, &FewTokensParams::new(product, results))
     }
 }

@@ -14,24 +14,25 @@ pub mod quantized;
 mod swap_ab;
 mod tiled;
 
-pub use plan::{Epilogue, Route};
-pub use product::{LinearParams, Results};
-pub use swap_ab::Added;
+pub use plan::{Epilogue, Quantized, Route, Weights};
+pub use product::{Added, LinearParams, Results};
 
 #[cfg(test)]
 pub use plan::tests::compare_with_committed;
+#[cfg(test)]
+pub use product::RowNorms;
 
 use super::device::Device;
 use super::driver::Address;
 use super::kernels::Chaining;
-use super::matrix::{Matrix, Rows, Vector};
+use super::matrix::{Matrix, Readers, Rows, Vector};
 use super::storage::{RowFactors, Tensor};
 use crate::LayerInput;
 use base::error::Result;
 use cublaslt::Outcome;
 use late_cublaslt::LateBlas;
-use plan::{CUBLASLT, Gemm, Gpu, Launch, Quantized, Weights, plan, plan_slice, slices};
-use product::Product;
+use plan::{CUBLASLT, Gemm, Gpu, Launch, applies_factors, plan, plan_slice, slices};
+use product::{Norms, Product};
 use quantized::QuantizedProduct;
 use std::ops::Range;
 
@@ -112,19 +113,19 @@ impl Kernels {
                 ..LinearParams::of(out, x)
             };
             let low = bias.map(|b| b.narrow.as_ref().map_or(0, |b| b.address() + (columns.start * bytes) as u64));
-            let product = Product { params, bias: low };
+            let product = Product { params, bias: low, norms: Norms::of(factors) };
             match rows {
                 Rows::Plain(weight) => {
                     let product = product.with_weight(weight);
                     let launch = self.plan(device, &product.params, Weights::Plain, Epilogue::Store);
                     let launch = launch.expect("a sum is always computed");
-                    self.plain(device, device.chaining, &product, Results::Sums, factors, &launch)?;
+                    self.plain(device, device.chaining, &product, Results::Sums, &launch)?;
                 }
                 Rows::Coded { form, weights, skip } => {
-                    assert!(factors.is_none(), "quantized weights do not divide rows");
                     let coded = QuantizedProduct { product, form, weights, skip };
-                    let launched = self.quantized(device, &coded, Results::Sums, weight.scratch(device.dtype))?;
-                    assert!(launched, "a sum is always computed");
+                    let launch = self.plan_coded(device, &coded, weight, Epilogue::Store);
+                    let launch = launch.expect("a sum is always computed");
+                    self.quantized(device, &coded, Results::Sums, weight.scratch(device.dtype), &launch)?;
                 }
             }
         }
@@ -140,52 +141,70 @@ impl Kernels {
         results: Results,
         factors: Option<RowFactors>,
     ) -> Result<bool> {
-        if let Some(at) = weight.plain() {
-            let product = Product { params, bias: None }.with_weight(at);
-            let launch = self.plan(device, &product.params, Weights::Plain, Epilogue::Gated);
-            // Other kernels do not multiply rows by their factors.
-            let launch = launch.filter(|launch| factors.is_none() || matches!(launch, Launch::SwapAb(_)));
-            let Some(launch) = launch else { return Ok(false) };
-            return self.plain(device, device.chaining, &product, results, factors, &launch).map(|()| true);
-        }
-        let mut runs = weight.runs(0..weight.rows(), device.dtype);
-        let (Some((_, Rows::Coded { form, weights, skip })), None) = (runs.next(), runs.next()) else {
-            return Ok(false);
-        };
-        let coded = QuantizedProduct { product: Product { params, bias: None }, form, weights, skip };
-        self.quantized(device, &coded, results, weight.scratch(device.dtype))
+        let product = Product { params, bias: None, norms: Norms::of(factors) };
+        self.run_whole(device, product, weight, results, Epilogue::Gated)
     }
 
-    /// Launches a layer of plain weights whose sums are added to the residual stream and normalized for the product of `next` rows of weights and k, if one
-    /// kernel does. The factors that this product multiplies its rows by.
+    /// Launches a layer whose sums are added to the residual stream and normalized for the products of `readers`, if one kernel does and those apply the scale. The
+    /// factors that these products multiply their sums by.
     pub(super) fn run_added(
-        &self,
+        &mut self,
         device: &Device,
-        params: &LinearParams,
-        next: [usize; 2],
+        params: LinearParams,
+        weight: &Matrix,
+        readers: &Readers,
         added: Added,
     ) -> Result<Option<RowFactors>> {
-        let epilogue = Epilogue::AddNorm { next };
-        let Some(Launch::SwapAb(launch)) = self.plan(device, params, Weights::Plain, epilogue) else {
-            return Ok(None);
+        let gpu = self.gpu(device);
+        let (m, k) = (params.m as usize, readers.k);
+        let reads = |(n, weights): &(usize, Weights)| {
+            applies_factors(&Gemm { m, n: *n, k, weights: *weights, epilogue: Epilogue::Store }, &gpu)
         };
-        let squares = launch.squares(&gemm(params, Weights::Plain, epilogue), device.dtype).expect(PLANNED);
-        let swap_ab = self.swap_ab.as_ref().expect(PLANNED);
-        swap_ab.run_added(device, params, &launch, squares, added).map(Some)
+        let [(n, weights)] = weight.weights()[..] else { return Ok(None) };
+        let gemm = Gemm { m, n, k: weight.cols(), weights, epilogue: Epilogue::AddNorm };
+        let squares = plan(&gemm, &gpu).and_then(|launch| launch.squares(&gemm, device.dtype));
+        let Some(parts) = squares.filter(|_| readers.weights.iter().all(reads)) else { return Ok(None) };
+        let factors = self.swap_ab.as_ref().expect(PLANNED).factors(parts, added.eps);
+        let product = Product { params, bias: None, norms: Norms::Added(added, factors) };
+        let launched = self.run_whole(device, product, weight, Results::Sums, Epilogue::AddNorm)?;
+        Ok(launched.then_some(factors))
+    }
+
+    /// Launches a layer whose weights are all of one form, if one kernel has the epilogue. `false`: nothing was launched.
+    fn run_whole(
+        &mut self,
+        device: &Device,
+        product: Product,
+        weight: &Matrix,
+        results: Results,
+        epilogue: Epilogue,
+    ) -> Result<bool> {
+        let mut runs = weight.runs(0..weight.rows(), device.dtype);
+        let (Some((_, rows)), None) = (runs.next(), runs.next()) else { return Ok(false) };
+        // Not all kernels multiply rows by their factors.
+        let m = product.params.m as usize;
+        let reads = |launch: &Launch| !matches!(product.norms, Norms::Factors(_)) || launch.applies_factors(m);
+        match rows {
+            Rows::Plain(at) => {
+                let product = product.with_weight(at);
+                let launch = self.plan(device, &product.params, Weights::Plain, epilogue).filter(reads);
+                let Some(launch) = launch else { return Ok(false) };
+                self.plain(device, device.chaining, &product, results, &launch)?;
+            }
+            Rows::Coded { form, weights, skip } => {
+                let coded = QuantizedProduct { product, form, weights, skip };
+                let launch = self.plan_coded(device, &coded, weight, epilogue).filter(reads);
+                let Some(launch) = launch else { return Ok(false) };
+                self.quantized(device, &coded, results, weight.scratch(device.dtype), &launch)?;
+            }
+        }
+        Ok(true)
     }
 
     /// The kernel that is planned for `m` tokens of a layer whose weights are all of one form, without the number type. `None`: none has this epilogue.
     pub(super) fn planned(&self, device: &Device, m: usize, weight: &Matrix, epilogue: Epilogue) -> Option<String> {
-        let (rows, k) = (weight.rows(), weight.cols());
-        let (_, of_rows) = weight.runs(0..rows, device.dtype).next()?;
-        let weights = match of_rows {
-            Rows::Plain(_) => Weights::Plain,
-            Rows::Coded { form, skip, .. } => {
-                let scratch_bytes = weight.scratch(device.dtype).1 * k * device.dtype.bytes();
-                Weights::Quantized(Quantized { form, skip, scratch_bytes, is_aligned: true })
-            }
-        };
-        let gemm = Gemm { m, n: rows, k, weights, epilogue };
+        let [(n, weights)] = weight.weights()[..] else { return None };
+        let gemm = Gemm { m, n, k: weight.cols(), weights, epilogue };
         plan(&gemm, &self.gpu(device)).map(|launch| launch.kernel(&gemm))
     }
 
@@ -193,30 +212,46 @@ impl Kernels {
         plan(&gemm(params, weights, epilogue), &self.gpu(device))
     }
 
-    /// A product of plain weights as it was planned. `factors`: of the rows of x. `chaining` is that of our kernels, which read weights before they wait.
+    fn plan_coded(
+        &self,
+        device: &Device,
+        coded: &QuantizedProduct,
+        weight: &Matrix,
+        epilogue: Epilogue,
+    ) -> Option<Launch> {
+        let params = &coded.product.params;
+        let weights = Weights::Quantized(Quantized {
+            form: coded.form,
+            skip: coded.skip,
+            scratch_bytes: weight.scratch(device.dtype).1 * params.k as usize * device.dtype.bytes(),
+            is_aligned: params.out_stride % 2 == 0 && params.out.is_multiple_of(4),
+        });
+        self.plan(device, params, weights, epilogue)
+    }
+
+    /// A product of plain weights as it was planned. `chaining` is that of our kernels, which read weights before they wait.
     fn plain(
         &mut self,
         device: &Device,
         chaining: Chaining,
         product: &Product,
         results: Results,
-        factors: Option<RowFactors>,
         launch: &Launch,
     ) -> Result<()> {
         let params = &product.params;
-        if let Launch::SwapAb(launch) = launch {
-            let swap_ab = self.swap_ab.as_ref().expect(PLANNED);
-            return swap_ab.run(device, chaining, params, launch, results, factors);
-        }
-        assert!(factors.is_none(), "rows are left undivided for `gemm_swap_ab.cu` alone");
+        let is_apart = matches!(product.norms, Norms::None);
+        assert!(is_apart || launch.applies_factors(params.m as usize), "{launch:?} has no norms");
         match (launch, results) {
+            (Launch::SwapAb(launch), _) => {
+                self.swap_ab.as_ref().expect(PLANNED).run(device, chaining, product, launch, results)
+            }
             (Launch::Gated(plan), Results::Gated(activation)) => {
                 self.gated.as_ref().expect(PLANNED).run(device, params, activation, plan)
             }
             (Launch::GemvShared(plan), _) => {
-                self.gemv_shared.as_ref().expect(PLANNED).run(device, params, results, plan)
+                self.gemv_shared.as_ref().expect(PLANNED).run(device, product, results, plan)
             }
-            (Launch::GemvStream(plan), _) => self.gemv_stream.run(device, params, results, plan),
+            (Launch::GemvStream(plan), _) => self.gemv_stream.run(device, product, results, plan),
             (Launch::Tiled(plan), Results::Sums) => self.tiled.run(chaining, product, plan),
             (Launch::Cublaslt, Results::Sums) => {
                 if let Some(blas) = self.blas.get_mut()
@@ -232,26 +267,18 @@ impl Kernels {
         }
     }
 
-    /// A product of quantized weights. `scratch`: where slices of them are dequantized to, and how many rows there is room for. `false`: no kernel has these
-    /// results, and nothing was launched.
+    /// A product of quantized weights as it was planned. `scratch`: where slices of them are dequantized to.
     fn quantized(
         &mut self,
         device: &Device,
         coded: &QuantizedProduct,
         results: Results,
-        (scratch, rows): (Address, usize),
-    ) -> Result<bool> {
-        let params = &coded.product.params;
-        let epilogue = if results == Results::Sums { Epilogue::Store } else { Epilogue::Gated };
-        let weights = Weights::Quantized(Quantized {
-            form: coded.form,
-            skip: coded.skip,
-            scratch_bytes: rows * params.k as usize * device.dtype.bytes(),
-            is_aligned: params.out_stride % 2 == 0 && params.out.is_multiple_of(4),
-        });
-        let (gemm, gpu) = (gemm(params, weights, epilogue), self.gpu(device));
-        let Some(launch) = plan(&gemm, &gpu) else { return Ok(false) };
-        match &launch {
+        (scratch, _): (Address, usize),
+        launch: &Launch,
+    ) -> Result<()> {
+        let is_apart = matches!(coded.product.norms, Norms::None);
+        assert!(is_apart || launch.applies_factors(coded.product.params.m as usize), "{launch:?} has no norms");
+        match launch {
             Launch::QuantizedSwapAb(plan) => {
                 self.quantized_swap_ab.as_ref().expect(PLANNED).run(device, coded, results, scratch, plan)?;
             }
@@ -263,16 +290,17 @@ impl Kernels {
             }
             Launch::QuantizedGemvStream(plan) => self.dequantize.stream(device, coded, plan)?,
             Launch::Dequantize { rows } => {
+                let (gemm, gpu) = (gemm(&coded.product.params, Weights::Plain, Epilogue::Store), self.gpu(device));
                 for slice in slices(gemm.n, *rows) {
                     self.dequantize.decode(device, coded, slice.clone(), scratch)?;
                     let launch = plan_slice(&gemm, slice.len(), &gpu);
                     let product = coded.product.columns(slice, device.dtype).with_weight(scratch);
-                    self.plain(device, Chaining::Strict, &product, results, None, &launch)?;
+                    self.plain(device, Chaining::Strict, &product, results, &launch)?;
                 }
             }
             _ => unreachable!("{launch:?} for quantized weights"),
         }
-        Ok(true)
+        Ok(())
     }
 }
 

@@ -52,8 +52,8 @@ pub enum Epilogue {
     Store,
     /// `activation(gate) * up` is stored. Weights are gates over ups.
     Gated,
-    /// They are added to the residual stream and normalized for the product of plain weights that reads them, `[n, k]`. Its epilogue applies the scale.
-    AddNorm { next: [usize; 2] },
+    /// They are added to the residual stream and normalized for products whose epilogues apply the scale: [`applies_factors`].
+    AddNorm,
 }
 
 /// What a plan depends on besides the product.
@@ -129,6 +129,34 @@ impl Launch {
         }
     }
 
+    /// Parts in which the squares of a row are summed, where the sums are added to the residual stream. `None`: no kernel does.
+    pub fn squares(&self, gemm: &Gemm, dtype: DType) -> Option<usize> {
+        let parts = match self {
+            Launch::SwapAb(launch) => return launch.squares(gemm, dtype),
+            Launch::QuantizedSwapAb(plan) => plan.square_parts(gemm.n)?,
+            _ if self.applies_factors(gemm.m) => gemm.n / EIGHT,
+            _ => return None,
+        };
+        // In f16, a row that is not divided could be out of range.
+        (gemm.n.is_multiple_of(4 * EIGHT)
+            && parts * gemm.m.max(FEW_TOKENS) <= swap_ab::SQUARES_MAX
+            && dtype == DType::Bf16)
+            .then_some(parts)
+    }
+
+    /// Whether the kernel multiplies the sums of `m` rows by factors.
+    pub fn applies_factors(&self, m: usize) -> bool {
+        match self {
+            Launch::SwapAb(_) => true,
+            Launch::QuantizedSwapAb(plan) => plan.applies_factors(),
+            Launch::GemvShared(_)
+            | Launch::GemvStream(_)
+            | Launch::QuantizedGemvShared(_)
+            | Launch::QuantizedGemv(_) => m <= FEW_TOKENS,
+            _ => false,
+        }
+    }
+
     /// Thread blocks that divide k.
     #[cfg(test)]
     fn split(&self) -> usize {
@@ -196,10 +224,10 @@ pub fn plan(gemm: &Gemm, gpu: &Gpu) -> Option<Launch> {
 
 fn plan_plain(gemm: &Gemm, gpu: &Gpu) -> Option<Launch> {
     match gemm.epilogue {
-        Epilogue::AddNorm { next: [n, k] } => {
-            let is_read = takes_swap_ab(&Gemm { n, k, ..*gemm }, gpu);
-            let plan = (is_read && takes_swap_ab(gemm, gpu)).then(|| swap_ab::plan(gemm, gpu.facts))?;
-            plan.squares(gemm, gpu.dtype).map(|_| Launch::SwapAb(plan))
+        Epilogue::AddNorm => {
+            let gemv = || has_few_norms(gemm, gpu).then(|| gemv(gemm, gpu)).flatten();
+            let swap_ab = || takes_swap_ab(gemm, gpu).then(|| Launch::SwapAb(swap_ab::plan(gemm, gpu.facts)));
+            gemv().or_else(swap_ab).filter(|launch| launch.squares(gemm, gpu.dtype).is_some())
         }
         Epilogue::Store => {
             if takes_swap_ab(gemm, gpu) {
@@ -217,6 +245,16 @@ fn plan_plain(gemm: &Gemm, gpu: &Gpu) -> Option<Launch> {
             gemv(gemm, gpu)
         }
     }
+}
+
+/// Whether kernels for few tokens can add the sums of such a product to the stream.
+fn has_few_norms(gemm: &Gemm, gpu: &Gpu) -> bool {
+    gpu.facts.is_hopper() && gpu.route() == Route::Auto && gemm.m <= FEW_TOKENS
+}
+
+/// Whether a product of rows that are still to be divided is computed by a kernel that multiplies its sums by their factors.
+pub fn applies_factors(gemm: &Gemm, gpu: &Gpu) -> bool {
+    plan(&Gemm { epilogue: Epilogue::Store, ..*gemm }, gpu).is_some_and(|launch| launch.applies_factors(gemm.m))
 }
 
 /// Whether `gemm_swap_ab.cu`, `gemm_full_n.cu` and `gemm_m128.cu` compute a layer of this size.
@@ -279,7 +317,7 @@ fn plan_invariant(gemm: &Gemm, gpu: &Gpu) -> Option<Launch> {
         Epilogue::Gated if is_served && SwapAb::is_one_chain(gemm.k) && gated::serves(gemm, gpu.facts) => {
             Some(Launch::Gated(gated::Plan::new(gemm, gpu.facts)))
         }
-        Epilogue::Gated | Epilogue::AddNorm { .. } => None,
+        Epilogue::Gated | Epilogue::AddNorm => None,
     }
 }
 
@@ -308,8 +346,9 @@ fn read_once(gemm: &Gemm, quantized: Quantized, gpu: &Gpu) -> Option<Launch> {
     let swap_ab = || quantized::swap_ab::Plan::new(gemm, quantized, gpu.facts).map(Launch::QuantizedSwapAb);
     let shared = || quantized::gemv_shared::Plan::new(gemm, quantized, gpu.facts).map(Launch::QuantizedGemvShared);
     let scaled = || quantized::gemv::Plan::new(gemm, quantized, gpu.facts).map(Launch::QuantizedGemv);
-    if matches!(gemm.epilogue, Epilogue::AddNorm { .. }) {
-        return None;
+    if gemm.epilogue == Epilogue::AddNorm {
+        let launch = if has_few_norms(gemm, gpu) { shared().or_else(scaled) } else { swap_ab() };
+        return launch.filter(|launch| launch.squares(gemm, gpu.dtype).is_some());
     }
     if gemm.m > FEW_TOKENS
         && let Some(launch) = swap_ab()
@@ -354,9 +393,9 @@ pub mod tests {
         let [qkv, attended] = heads;
         [
             ("qkv", [qkv, hidden], Epilogue::Store),
-            ("o", [hidden, attended], Epilogue::AddNorm { next: [gates, hidden] }),
+            ("o", [hidden, attended], Epilogue::AddNorm),
             ("gate_up", [gates, hidden], Epilogue::Gated),
-            ("down", [hidden, gates / 2], Epilogue::AddNorm { next: [qkv, hidden] }),
+            ("down", [hidden, gates / 2], Epilogue::AddNorm),
             ("head", [151_936, hidden], Epilogue::Store),
         ]
     }
@@ -367,7 +406,7 @@ pub mod tests {
         let apart = match (gemm.epilogue, &fused) {
             (_, Some(_)) => "",
             (Epilogue::Gated, None) => ", activation apart",
-            (Epilogue::AddNorm { .. }, None) => ", norm apart",
+            (Epilogue::AddNorm, None) => ", norm apart",
             (Epilogue::Store, None) => unreachable!("a sum is always computed"),
         };
         let stored = Gemm { epilogue: if fused.is_some() { gemm.epilogue } else { Epilogue::Store }, ..*gemm };
@@ -458,7 +497,7 @@ pub mod tests {
                 .flat_map(|route| [Rounding::Fastest, Rounding::BatchInvariant].map(|rounding| (route, rounding)))
             {
                 let gpu = Gpu { facts, dtype: DType::F16, has_cublaslt: false, rounding, route };
-                for epilogue in [Epilogue::Store, Epilogue::Gated, Epilogue::AddNorm { next: [64, n] }] {
+                for epilogue in [Epilogue::Store, Epilogue::Gated, Epilogue::AddNorm] {
                     let gemm = Gemm { m, n, k, weights: Weights::Plain, epilogue };
                     let launch = plan(&gemm, &gpu);
                     let is_general = matches!(launch, None | Some(Launch::Tiled(_) | Launch::GemvStream(_)));

@@ -3,7 +3,7 @@
 use crate::Activation;
 use crate::cuda::driver::Address;
 use crate::cuda::params::params;
-use crate::cuda::storage::Tensor;
+use crate::cuda::storage::{RowFactors, Tensor};
 use formats::DType;
 use std::ops::Range;
 
@@ -21,11 +21,22 @@ params! {
         x_stride: i32,
     }
 
+    RowNorms in "common/row_factors.cuh" {
+        squares: Address,
+        residual: Address,
+        norm: Address,
+        square_parts: i32,
+        eps: f32,
+        scale: f32,
+        reserved: i32,
+    }
+
     FewTokensParams in "common/linear.cuh" {
         out: Address,
         x: Address,
         weight: Address,
         bias: Address,
+        norms: RowNorms,
         m: i32,
         n: i32,
         k: i32,
@@ -54,6 +65,52 @@ impl LinearParams {
     }
 }
 
+/// Where sums are added to the residual stream, and how: `residual += scale * sums`, and the norm of what is there then.
+#[derive(Clone, Copy, Debug)]
+pub struct Added {
+    /// `[tokens, hidden]`, as the results.
+    pub residual: Address,
+    /// Weights of the norm, in f32. `[hidden]`
+    pub norm: Address,
+    pub scale: f32,
+    pub eps: f32,
+}
+
+/// What a product does for the norms before and after it.
+#[derive(Clone, Copy, Debug)]
+pub enum Norms {
+    None,
+    /// Rows of x are multiplied by factors.
+    Factors(RowFactors),
+    /// Sums are added to the stream, whose squares go to `RowFactors`.
+    Added(Added, RowFactors),
+}
+
+impl Norms {
+    /// Of a product whose rows are multiplied by `factors`, if there are any.
+    pub fn of(factors: Option<RowFactors>) -> Norms {
+        factors.map_or(Norms::None, Norms::Factors)
+    }
+
+    /// What the kernels take.
+    pub fn params(self) -> RowNorms {
+        let (factors, added) = match self {
+            Norms::None => (None, None),
+            Norms::Factors(factors) => (Some(factors), None),
+            Norms::Added(added, factors) => (Some(factors), Some(added)),
+        };
+        RowNorms {
+            squares: factors.map_or(0, |factors| factors.squares),
+            residual: added.map_or(0, |added| added.residual),
+            norm: added.map_or(0, |added| added.norm),
+            square_parts: factors.map_or(0, |factors| factors.parts as i32),
+            eps: factors.map_or(0.0, |factors| factors.eps),
+            scale: added.map_or(0.0, |added| added.scale),
+            reserved: 0,
+        }
+    }
+}
+
 /// What becomes of the sums of a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Results {
@@ -72,12 +129,13 @@ impl Results {
 
 impl FewTokensParams {
     /// Of a layer with `params.n` rows of weights.
-    pub fn new(params: &LinearParams, results: Results) -> FewTokensParams {
+    pub fn new(Product { params, norms, .. }: &Product, results: Results) -> FewTokensParams {
         FewTokensParams {
             out: params.out,
             x: params.x,
             weight: params.weight,
             bias: params.bias,
+            norms: norms.params(),
             m: params.m,
             n: results.columns(params.n),
             k: params.k,
@@ -95,6 +153,7 @@ pub struct Product {
     pub params: LinearParams,
     /// The bias in the model's number type.
     pub bias: Option<Address>,
+    pub norms: Norms,
 }
 
 impl Product {
@@ -111,6 +170,6 @@ impl Product {
             bias => bias + wide,
         };
         let params = LinearParams { out: self.params.out + numbers, bias, n: columns.len() as i32, ..self.params };
-        Product { params, bias: self.bias.map(|bias| bias + numbers) }
+        Product { params, bias: self.bias.map(|bias| bias + numbers), ..self }
     }
 }

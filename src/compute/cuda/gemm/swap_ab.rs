@@ -12,7 +12,7 @@ mod invariant;
 mod m128;
 
 use super::plan::{Epilogue, Gemm};
-use super::product::{LinearParams, Results};
+use super::product::{LinearParams, Norms, Product, Results, RowNorms};
 use crate::Activation;
 use crate::cuda::device::Device;
 use crate::cuda::driver::{Address, Facts, Memory};
@@ -37,12 +37,7 @@ params! {
         split: i32,
         parts: i32,
         is_gelu_tanh: i32,
-        squares: Address,
-        square_parts: i32,
-        eps: f32,
-        residual: Address,
-        norm: Address,
-        scale: f32,
+        norms: RowNorms,
     }
 }
 
@@ -89,27 +84,8 @@ const FULL_N_TOKENS_MIN: usize = 33;
 /// norms apart and in the products: 32 rows 4,775 and 4,736 us, 64 rows 5,690 and 5,738.
 const TILE_PARTS_MAX: usize = 2048;
 
-/// Where sums are added to the residual stream, and how: `residual += scale * sums`, and the norm of what is there then.
-#[derive(Clone, Copy, Debug)]
-pub struct Added {
-    /// `[tokens, hidden]`, as the results.
-    pub residual: Address,
-    /// Weights of the norm, in f32. `[hidden]`
-    pub norm: Address,
-    pub scale: f32,
-    pub eps: f32,
-}
-
-/// What a launch does besides what [`Results`] says.
-#[derive(Clone, Copy, Debug)]
-enum Side {
-    None,
-    /// Rows of x are multiplied by factors.
-    Factors(RowFactors),
-    /// Sums are added to the stream, whose squares go to `RowFactors`.
-    Added(Added, RowFactors),
-}
-
+/// Parts of squares of all rows of a product, of as many tiles as there may be: in each row, parts are rounded up to four.
+pub const SQUARES_MAX: usize = TOKENS_MAX.div_ceil(TOKENS_OF_TILE) * 4 * TILE_PARTS_MAX;
 /// Rows after which the swizzle of shared memory repeats: `tokens_of_tile`.
 const SWIZZLE_ROWS: usize = 8;
 
@@ -182,7 +158,7 @@ impl Plan {
     /// What stands before the tokens of a tile in the name of its kernel.
     fn prefix(&self, epilogue: Epilogue) -> &'static str {
         match epilogue {
-            Epilogue::AddNorm { .. } => "added_",
+            Epilogue::AddNorm => "added_",
             Epilogue::Gated => "gated_",
             Epilogue::Store if self.chains > 1 => "in_turn_",
             Epilogue::Store => "",
@@ -224,7 +200,7 @@ pub fn plan(gemm: &Gemm, gpu: Facts) -> Launch {
     }
     let plan = Plan::new(m, n, k, gpu);
     if plan.split == 1
-        && !matches!(gemm.epilogue, Epilogue::AddNorm { .. })
+        && !matches!(gemm.epilogue, Epilogue::AddNorm)
         && let Some(plan) = m128::Plan::new(gemm, gpu)
     {
         return Launch::M128(plan);
@@ -332,9 +308,7 @@ impl SwapAb {
         };
         let all = |prefix: &str| TILES.iter().map(|tile| load(prefix, tile.tokens)).collect::<Result<Vec<_>>>();
         let added = if device.dtype == DType::Bf16 { all("added_")? } else { Vec::new() };
-        // In each row, parts are rounded up to four.
-        let of_tiles = TOKENS_MAX.div_ceil(TILES[TILES.len() - 1].tokens) * 4 * TILE_PARTS_MAX;
-        let square_bytes = of_tiles.max(TOKENS_MAX * full_n::PARTS_MAX) * size_of::<f32>();
+        let square_bytes = SQUARES_MAX.max(TOKENS_MAX * full_n::PARTS_MAX) * size_of::<f32>();
         Ok(Some(SwapAb {
             kernels: all("")?,
             gated: all("gated_")?,
@@ -351,33 +325,22 @@ impl SwapAb {
         (TOKENS_MIN..=TOKENS_MAX).contains(&gemm.m) && gemm.k > 0 && gemm.k.is_multiple_of(BOX_COLUMNS)
     }
 
-    /// Launches the layer that `params` describes. [`Results::Gated`]: `out` gets `activation(gate) * up` of weights that are gate over up, a multiple of 8 rows
-    /// each. `factors`: of the rows of x.
+    /// Launches a layer. [`Results::Gated`]: `out` gets `activation(gate) * up` of weights that are gate over up, a multiple of 8 rows each.
+    /// [`Norms::Added`], in bf16: it gets the rows of the stream times the weights of the norm, which are still to be multiplied by factors.
     pub fn run(
         &self,
         device: &Device,
         chaining: Chaining,
-        params: &LinearParams,
+        product: &Product,
         launch: &Launch,
         results: Results,
-        factors: Option<RowFactors>,
     ) -> Result<()> {
-        self.launch(device, chaining, params, launch, (results, factors.map_or(Side::None, Side::Factors)))
+        self.launch(device, chaining, &product.params, launch, (results, product.norms))
     }
 
-    /// The same in bf16, added to the residual stream in `parts` [parts](Launch::squares) of squares: `out` gets the rows of the stream times the weights of the
-    /// norm, which are still to be multiplied by the factors that it returns.
-    pub fn run_added(
-        &self,
-        device: &Device,
-        params: &LinearParams,
-        launch: &Launch,
-        parts: usize,
-        added: Added,
-    ) -> Result<RowFactors> {
-        let factors = RowFactors { squares: self.squares.address(), parts, eps: added.eps };
-        self.launch(device, device.chaining, params, launch, (Results::Sums, Side::Added(added, factors)))?;
-        Ok(factors)
+    /// Where the squares of added results go, in `parts` [parts](Launch::squares) of each row.
+    pub fn factors(&self, parts: usize, eps: f32) -> RowFactors {
+        RowFactors { squares: self.squares.address(), parts, eps }
     }
 
     fn launch(
@@ -386,7 +349,7 @@ impl SwapAb {
         chaining: Chaining,
         params: &LinearParams,
         launch: &Launch,
-        results: (Results, Side),
+        results: (Results, Norms),
     ) -> Result<()> {
         match launch {
             Launch::Tile(plan) => self.launch_tile(device, chaining, params, plan, results),
@@ -403,7 +366,7 @@ impl SwapAb {
         chaining: Chaining,
         params: &LinearParams,
         plan: &full_n::Plan,
-        results: (Results, Side),
+        results: (Results, Norms),
     ) -> Result<()> {
         let boxes = plan.boxes((params.m as usize).next_multiple_of(SWIZZLE_ROWS));
         let params = swap_ab_params(device, params, boxes, [plan.stages, plan.split, plan.split], results)?;
@@ -418,7 +381,7 @@ impl SwapAb {
         chaining: Chaining,
         params: &LinearParams,
         plan: &m128::Plan,
-        results: (Results, Side),
+        results: (Results, Norms),
     ) -> Result<()> {
         let params = swap_ab_params(device, params, plan.boxes(), [plan.stages, 1, 1], results)?;
         let ([tiles, columns], kernel) = (plan.grid, self.m128.kernel(plan, results.0));
@@ -431,11 +394,11 @@ impl SwapAb {
         chaining: Chaining,
         params: &LinearParams,
         plan: &Plan,
-        results: (Results, Side),
+        results: (Results, Norms),
     ) -> Result<()> {
         let Tile { tokens, depth } = TILES[plan.tile];
         let kernel = match results {
-            (_, Side::Added(..)) => &self.added[plan.tile],
+            (_, Norms::Added(..)) => &self.added[plan.tile],
             (Results::Gated(_), _) => &self.gated[plan.tile],
             (Results::Sums, _) if plan.chains > 1 => &self.invariant.in_turn[plan.tile],
             (Results::Sums, _) => &self.kernels[plan.tile],
@@ -471,7 +434,7 @@ fn swap_ab_params(
     params: &LinearParams,
     boxes: Boxes,
     [stages, split, parts]: [usize; 3],
-    (results, side): (Results, Side),
+    (results, norms): (Results, Norms),
 ) -> Result<GemmSwapAbParams> {
     let [m, n, k] = sizes(params);
     let matrix = |at, rows, stride, box_rows| {
@@ -482,11 +445,6 @@ fn swap_ab_params(
     let (weight, n, is_gelu_tanh) = match results {
         Results::Sums => (TensorMap::new(&weight)?, n, false),
         Results::Gated(activation) => (TensorMap::of_halves(&weight)?, n / 2, activation == Activation::GeluTanh),
-    };
-    let (factors, added) = match side {
-        Side::None => (None, None),
-        Side::Factors(factors) => (Some(factors), None),
-        Side::Added(added, factors) => (Some(factors), Some(added)),
     };
     Ok(GemmSwapAbParams {
         weight,
@@ -501,12 +459,7 @@ fn swap_ab_params(
         split: split as i32,
         parts: parts as i32,
         is_gelu_tanh: is_gelu_tanh.into(),
-        squares: factors.map_or(0, |factors| factors.squares),
-        square_parts: factors.map_or(0, |factors| factors.parts as i32),
-        eps: factors.map_or(0.0, |factors| factors.eps),
-        residual: added.map_or(0, |added| added.residual),
-        norm: added.map_or(0, |added| added.norm),
-        scale: added.map_or(0.0, |added| added.scale),
+        norms: norms.params(),
     })
 }
 

@@ -8,7 +8,7 @@ use crate::Activation;
 use crate::cuda::device::Device;
 use crate::cuda::driver::{Address, Facts, Memory};
 use crate::cuda::gemm::plan::{Gemm, Quantized};
-use crate::cuda::gemm::product::Results;
+use crate::cuda::gemm::product::{Results, RowNorms};
 use crate::cuda::kernels::{Kernel, suffix};
 use crate::cuda::params::params;
 use base::error::Result;
@@ -21,6 +21,7 @@ params! {
         units: Address,
         partial: Address,
         arrived: Address,
+        norms: RowNorms,
         zero: f32,
         units_of_row: i32,
         slices: i32,
@@ -226,6 +227,7 @@ impl Kernels {
             units: weights.units,
             partial: scratch,
             arrived: self.arrived.address(),
+            norms: coded.product.norms.params(),
             zero: weights.zero,
             units_of_row: weights.units_of_row,
             slices: cut.slices as i32,

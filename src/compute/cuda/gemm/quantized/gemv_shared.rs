@@ -10,7 +10,7 @@ use crate::cuda::device::Device;
 use crate::cuda::driver::{Address, Facts};
 use crate::cuda::gemm::gemv_shared::{BARRIER_BYTES, TOKENS, shared_of_block};
 use crate::cuda::gemm::plan::{Gemm, Quantized};
-use crate::cuda::gemm::product::Results;
+use crate::cuda::gemm::product::{Results, RowNorms};
 use crate::cuda::kernels::{Kernel, suffix};
 use crate::cuda::params::params;
 use base::error::Result;
@@ -21,6 +21,7 @@ params! {
         x: Address,
         bias: Address,
         weight: QuantizedWeights,
+        norms: RowNorms,
         m: i32,
         n: i32,
         k: i32,
@@ -128,6 +129,7 @@ impl Kernels {
             x: params.x,
             bias: params.bias,
             weight: *weights,
+            norms: coded.product.norms.params(),
             m: params.m,
             n: results.columns(params.n),
             k: params.k,

@@ -9,7 +9,7 @@ use crate::Activation;
 use crate::cuda::device::Device;
 use crate::cuda::driver::{Address, Facts};
 use crate::cuda::gemm::plan::{Gemm, Quantized};
-use crate::cuda::gemm::product::{LinearParams, Results};
+use crate::cuda::gemm::product::{LinearParams, Results, RowNorms};
 use crate::cuda::kernels::{Kernel, suffix};
 use crate::cuda::params::params;
 use crate::cuda::tensor_map::{BOX_COLUMNS, BoxedBytes, BoxedMatrix, TensorMap};
@@ -30,6 +30,8 @@ params! {
         is_gated: i32,
         is_gelu_tanh: i32,
         is_arranged: i32,
+        k: i32,
+        norms: RowNorms,
     }
     ArrangeRowsParams in "gemm_quantized.cu" {
         out: Address,
@@ -45,6 +47,12 @@ params! {
 const TOKENS_MAX: usize = 1024;
 /// Tokens up to which each thread block arranges the rows that it reads.
 const TOKENS_FEW: usize = 256;
+/// Tokens of the largest tile that takes rows as they are.
+const MANY: usize = 128;
+/// Tokens of the largest tile that has norms: `HAS_NORMS` of the kernel.
+const NORMED: usize = 64;
+/// Columns of a warp.
+const FRAGMENT_COLUMNS: usize = 16;
 /// Columns of a warpgroup, and threads.
 const WARPGROUP_COLUMNS: usize = 64;
 const WARPGROUP: usize = 128;
@@ -69,13 +77,14 @@ struct Tile {
 const fn tile(tokens: usize, columns: usize, units: usize, per_processor: usize) -> Tile {
     Tile { tokens, columns, units, per_processor }
 }
-const TILES: [Tile; 6] = [
+const TILES: [Tile; 7] = [
     tile(16, 128, 2, 2),
     tile(16, 192, 2, 1),
     tile(32, 128, 2, 2),
     tile(32, 192, 2, 1),
     tile(64, 192, 2, 1),
     tile(128, 192, 1, 1),
+    tile(256, 128, 1, 1),
 ];
 
 /// How a layer is computed.
@@ -105,6 +114,8 @@ struct Layer {
     n: usize,
     units: usize,
     unit_bytes: usize,
+    /// Whether rows of x are arranged by a launch of their own.
+    is_arranged: bool,
 }
 
 impl Plan {
@@ -119,15 +130,30 @@ impl Plan {
         if gemm.is_gated() && !(n.is_multiple_of(2 * OCTET) && quantized.is_aligned) {
             return None;
         }
-        let layer = Layer { m, n, units: k / DEPTH, unit_bytes: form.unit_bytes() };
-        let plan = Plan::fastest(layer, gpu).filter(|plan| plan.pays(layer, gpu))?;
         let is_arranged = m > TOKENS_FEW && m * k * BYTES <= quantized.scratch_bytes;
-        Some(Plan { form: form.index()?, is_arranged, ..plan })
+        let layer = Layer { m, n, units: k / DEPTH, unit_bytes: form.unit_bytes(), is_arranged };
+        let plan = Plan::fastest(layer, gpu).filter(|plan| plan.pays(layer, gpu))?;
+        Some(Plan { form: form.index()?, ..plan })
     }
 
     /// The name of the kernel, without the number type.
     pub fn kernel(&self) -> String {
         name(Form::NAMES[self.form], &TILES[self.tile])
+    }
+
+    /// Parts of the squares of a row, where sums are added to the residual stream: those of 16 columns. `None`: the tile has no room for what norms need, or a
+    /// product that reads so many parts waits for them.
+    pub fn square_parts(&self, n: usize) -> Option<usize> {
+        /// Of all rows of a tile.
+        const PARTS_MAX: usize = 4096;
+        let tokens = TILES[self.tile].tokens;
+        let parts = n / FRAGMENT_COLUMNS;
+        (tokens <= NORMED && n.is_multiple_of(4 * FRAGMENT_COLUMNS) && parts * tokens <= PARTS_MAX).then_some(parts)
+    }
+
+    /// Whether sums are multiplied by the factors of rows.
+    pub fn applies_factors(&self) -> bool {
+        TILES[self.tile].tokens <= NORMED
     }
 
     /// Thread blocks.
@@ -143,11 +169,12 @@ impl Plan {
     /// 15.2 / 16.2; 4096 x 12288 with 192 in 5 22.4 / 24.2, in 4 24.8 / 26.5; 28672 x 4096 with 128 in 1 47 / 54, 192 in 1 58 / 69.
     fn fastest(layer: Layer, gpu: Facts) -> Option<Plan> {
         let m = layer.m;
-        let tokens =
-            TILES.iter().map(|tile| tile.tokens).find(|&tokens| m <= tokens).unwrap_or(TILES[TILES.len() - 1].tokens);
-        let cuts = TILES.iter().enumerate().filter(|(_, tile)| tile.tokens == tokens).flat_map(|(index, tile)| {
+        // Rows of many tokens have tiles of two sizes, if they are arranged.
+        let fewest = TILES.iter().map(|tile| tile.tokens).find(|&tokens| m <= tokens).unwrap_or(MANY).min(MANY);
+        let takes = |tile: &Tile| tile.tokens == fewest || layer.is_arranged && tile.tokens > MANY;
+        let cuts = TILES.iter().enumerate().filter(|(_, tile)| takes(tile)).flat_map(|(index, tile)| {
             // Tiles of 64 columns read x too often; those of 192 have kernels that can also take 128.
-            let fewest = if tile.per_processor == 1 && tokens > 32 { 2 } else { tile.columns / WARPGROUP_COLUMNS };
+            let fewest = if tile.per_processor == 1 && tile.tokens > 32 { 2 } else { tile.columns / WARPGROUP_COLUMNS };
             let splits = move |warpgroups| (1..=SPLIT_MAX).map(move |split| (index, warpgroups, split));
             (fewest..=tile.columns / WARPGROUP_COLUMNS).rev().flat_map(splits)
         });
@@ -160,16 +187,22 @@ impl Plan {
     /// One H200, 512 rows, microseconds by dequantized weights and by this, 8 bits: 4096 x 1024 12.3 and 16.2, 1024 x 2048 8.7 and 18.6, 6144 x 1024 16.7
     /// and 22.6. 24576 x 4096 takes 177 by this, of which the product in bf16 is 131.
     fn pays(&self, layer: Layer, gpu: Facts) -> bool {
+        /// Weights.
+        const LARGE: usize = 8 << 20;
         let (tokens, columns) = (TILES[self.tile].tokens, self.warpgroups * WARPGROUP_COLUMNS);
-        layer.m <= TOKENS_FEW || layer.m.div_ceil(tokens) * layer.n.div_ceil(columns) >= 2 * gpu.processors
+        let is_large = layer.n * layer.units * DEPTH >= LARGE;
+        layer.m <= TOKENS_FEW
+            || is_large && 5 * self.blocks() >= 3 * gpu.processors
+            || layer.m.div_ceil(tokens) * layer.n.div_ceil(columns) >= 2 * gpu.processors
     }
 
     /// A plan and what it costs, `None` where it does not fit.
     fn of(layer: Layer, gpu: Facts, index: usize, warpgroups: usize, split: usize) -> Option<(usize, Plan)> {
         /// The cost of a step of a warpgroup, and of sending sums to other thread blocks.
         const STEP: usize = 20;
+        const STEP_OF_MANY: usize = 31;
         const SPLIT: usize = 40;
-        let (Layer { m, n, units, unit_bytes }, tile) = (layer, &TILES[index]);
+        let (Layer { m, n, units, unit_bytes, is_arranged }, tile) = (layer, &TILES[index]);
         let columns = warpgroups * WARPGROUP_COLUMNS;
         let tiles = m.div_ceil(tile.tokens) * n.div_ceil(columns);
         let (blocks, parts) = (tiles * split, units.div_ceil(PART));
@@ -197,7 +230,11 @@ impl Plan {
             }
         };
         // Two warpgroups wait for each other more often than three or four.
-        let step = if warpgroups == 2 && (tile.per_processor == 1 || split == 1) { STEP + 1 } else { STEP };
+        let step = match tile.tokens {
+            ..=MANY if warpgroups == 2 && (tile.per_processor == 1 || split == 1) => STEP + 1,
+            ..=MANY => STEP,
+            _ => STEP_OF_MANY,
+        };
         let cost = of_processor * steps * step + if split > 1 { SPLIT * 2 } else { 0 };
 
         let places = if split == 1 { tiles.min(gpu.processors * tile.per_processor) } else { tiles };
@@ -205,19 +242,17 @@ impl Plan {
             1 => gpu.block_shared_bytes,
             of_two => (gpu.shared_bytes / of_two - 1024).min(gpu.block_shared_bytes),
         };
-        let sums = columns * tile.tokens * size_of::<f32>();
-        // Units of 16 columns by 8 tokens are what is sent.
-        let inbox = (split - 1) * (sums / 512).div_ceil(split) * 512;
         let codes = (columns / OCTET * tile.units * unit_bytes).next_multiple_of(1024);
         let stage = codes + tile.units * tile.tokens * BOX_COLUMNS * 2;
+        // The sums of a tile lie where its ring was. Units of 16 columns by 8 tokens are what is sent.
+        let sums = if split > 1 { columns * tile.tokens * size_of::<f32>() } else { 0 };
+        let inbox = (split - 1) * (sums / 512).div_ceil(split) * 512;
         let all_steps = tiles.div_ceil(places) * steps * (PART / tile.units);
         let fitting = most.checked_sub(BARRIER_BYTES + inbox)? / stage;
-        // The ring is where the sums lie in the end.
-        let least = if split > 1 { sums.div_ceil(stage) } else { 1 }.max(all_steps.min(2));
-        let stages = fitting.min(all_steps).min(STAGES_MAX).max(least);
-        let shared_bytes = BARRIER_BYTES + stages * stage + inbox;
-        let plan = Plan { form: 0, tile: index, warpgroups, split, is_arranged: false, places, stages, shared_bytes };
-        (stages <= STAGES_MAX && shared_bytes <= most).then_some((cost, plan))
+        let stages = fitting.min(all_steps).min(STAGES_MAX).max(all_steps.min(2));
+        let shared_bytes = BARRIER_BYTES + (stages * stage).max(sums) + inbox;
+        let plan = Plan { form: 0, tile: index, warpgroups, split, is_arranged, places, stages, shared_bytes };
+        (shared_bytes <= most).then_some((cost, plan))
     }
 }
 
@@ -298,6 +333,8 @@ impl Kernels {
             is_gated: i32::from(is_gated),
             is_gelu_tanh: i32::from(results == Results::Gated(Activation::GeluTanh)),
             is_arranged: i32::from(is_arranged),
+            k: k as i32,
+            norms: coded.product.norms.params(),
         };
         let (blocks, threads) = ([plan.blocks(), 1, 1], (plan.warpgroups + 1) * WARPGROUP);
         let kernel = &self.kernels[plan.form][plan.tile];
@@ -322,7 +359,7 @@ mod tests {
     use crate::cuda::gemm::swap_ab::tests::H200;
 
     fn layer(m: usize, n: usize, k: usize, unit_bytes: usize) -> Layer {
-        Layer { m, n, units: k.div_ceil(DEPTH), unit_bytes }
+        Layer { m, n, units: k.div_ceil(DEPTH), unit_bytes, is_arranged: m > TOKENS_FEW }
     }
 
     #[test]
@@ -366,7 +403,8 @@ mod tests {
                         let codes = (columns / OCTET * tile.units * unit_bytes).next_multiple_of(1024);
                         let ring = plan.stages * (codes + tile.units * tile.tokens * 128);
                         let what = format!("{m} x {n} x {k}: {plan:?}");
-                        assert!(plan.split == 1 || ring >= columns * tile.tokens * 4, "{what}");
+                        let room = plan.shared_bytes - BARRIER_BYTES;
+                        assert!(plan.split == 1 || room >= ring.max(columns * tile.tokens * 4), "{what}");
                         assert!(plan.shared_bytes <= gpu.block_shared_bytes, "{what}");
                         assert!(plan.stages >= 2 || k <= 128, "{what}");
                         assert!(plan.stages <= STAGES_MAX && plan.split <= SPLIT_MAX, "{what}");

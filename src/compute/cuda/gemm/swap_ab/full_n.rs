@@ -1,7 +1,7 @@
 //! The launch of `kernels/gemm_full_n.cu`: layers with many weights, which are read once for all tokens.
 
 use super::{
-    BARRIER_BYTES, BOX_COLUMNS, Boxes, Device, Epilogue, Facts, Kernel, Results, STAGES_MAX, Side, TOKENS_MAX,
+    BARRIER_BYTES, BOX_COLUMNS, Boxes, Device, Epilogue, Facts, Kernel, Norms, Results, STAGES_MAX, TOKENS_MAX,
     TOKENS_MIN, TOKENS_OF_TILE, suffix,
 };
 use base::error::Result;
@@ -97,7 +97,7 @@ pub fn name(groups: usize, tokens: usize, epilogue: Epilogue) -> String {
     let prefix = match epilogue {
         Epilogue::Store => "",
         Epilogue::Gated => "gated_",
-        Epilogue::AddNorm { .. } => "added_",
+        Epilogue::AddNorm => "added_",
     };
     format!("gemm_full_n_{prefix}g{groups}_t{tokens}")
 }
@@ -127,15 +127,15 @@ impl Kernels {
         Ok(Kernels {
             sums: all(Epilogue::Store)?,
             gated: all(Epilogue::Gated)?,
-            added: adds.map(|&tokens| load(Epilogue::AddNorm { next: [0, 0] }, 1, tokens)).collect::<Result<_>>()?,
+            added: adds.map(|&tokens| load(Epilogue::AddNorm, 1, tokens)).collect::<Result<_>>()?,
         })
     }
 
-    pub fn kernel(&self, plan: &Plan, (results, side): (Results, Side)) -> &Kernel {
+    pub fn kernel(&self, plan: &Plan, (results, side): (Results, Norms)) -> &Kernel {
         let tokens = TOKENS.iter().position(|&tokens| tokens == plan.tokens).expect("a plan has one of them");
         let groups = plan.groups - 1;
         match (results, side) {
-            (_, Side::Added(..)) => &self.added[tokens],
+            (_, Norms::Added(..)) => &self.added[tokens],
             (Results::Gated(_), _) => &self.gated[tokens][groups],
             (Results::Sums, _) => &self.sums[tokens][groups],
         }

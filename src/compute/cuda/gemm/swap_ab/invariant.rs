@@ -5,8 +5,8 @@
 //! tensor-core products, which has the same bits in all kernels.
 
 use super::{
-    BARRIER_BYTES, BOX_COLUMNS, Boxes, Chaining, Device, Epilogue, Facts, Gemm, Kernel, Launch, LinearParams, Plan,
-    Results, STAGES_MAX, SWIZZLE_ROWS, Side, SwapAb, TILES, TOKENS_MAX, TOKENS_OF_TILE, m128, shared_of_two, sizes,
+    BARRIER_BYTES, BOX_COLUMNS, Boxes, Chaining, Device, Epilogue, Facts, Gemm, Kernel, Launch, LinearParams, Norms,
+    Plan, Results, STAGES_MAX, SWIZZLE_ROWS, SwapAb, TILES, TOKENS_MAX, TOKENS_OF_TILE, m128, shared_of_two, sizes,
     swap_ab_params,
 };
 use base::error::Result;
@@ -165,7 +165,7 @@ impl SwapAb {
         let parts = parts(k);
         let tokens = plan.tokens.min(m.next_multiple_of(SWIZZLE_ROWS));
         let boxes = Boxes { columns: LARGE_COLUMNS, tokens, depth: 1 };
-        let params = swap_ab_params(device, params, boxes, [plan.stages, 1, parts], (Results::Sums, Side::None))?;
+        let params = swap_ab_params(device, params, boxes, [plan.stages, 1, parts], (Results::Sums, Norms::None))?;
         let kernel = &self.invariant.large[usize::from(parts > 1)];
         let blocks = [plan.tiles.min(device.facts().processors), 1, 1];
         kernel.launch(chaining, blocks, LARGE_THREADS, plan.shared_bytes, &params)
