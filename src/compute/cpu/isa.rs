@@ -58,7 +58,7 @@ impl Isa {
         &ALL[..=Isa::best() as usize]
     }
 
-    /// Whether products with bf16 weights, and with those that are decoded, round activations to bf16.
+    /// Whether products with bf16 weights, and with those that are dequantized, round activations to bf16.
     pub fn rounds_activations(self) -> bool {
         #[cfg(not(target_arch = "aarch64"))]
         return self >= Isa::Avx512Bf16;

@@ -1,10 +1,13 @@
 //! Vectors of f32 as wide as the instruction set has them, behind one set of verbs.
 //!
 //! A kernel is written once against [`Lanes`] and compiled once for each instruction set. A token of a type that
-//! implements [`Lanes`] is the proof that its instructions are there: [`dispatch`] alone hands tokens out.
+//! implements [`Lanes`] is the proof that its instructions are there: [`dispatch`] hands it out.
 //!
 //! Each verb computes every lane for itself, and the sums over lanes add in an order that is fixed by the width. So a
 //! number depends neither on the lane it stands in nor on its neighbours.
+//!
+//! A file for each instruction set has its tables, a line for each operation: that of [`Lanes`], and that of [`Simd`](simd::Simd), whose vectors have
+//! 64 bytes and which products of integers are written in.
 #![allow(unsafe_code)]
 
 #[cfg(target_arch = "x86_64")]
@@ -14,9 +17,80 @@ mod avx512;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 mod portable;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub mod simd;
+
+#[cfg(target_arch = "x86_64")]
+pub use avx2::Avx2;
+#[cfg(target_arch = "x86_64")]
+pub use avx512::Avx512;
+#[cfg(target_arch = "aarch64")]
+pub use neon::{DotProd, I8mm, Plain, cast};
 
 use super::Isa;
 use half::{bf16, f16};
+
+/// A table: `name(arguments) -> result = instructions;` is a method that every caller inlines, and so takes on the caller's instructions.
+macro_rules! operations {
+    // With a token, which is the proof that the instructions are there.
+    (fn: $($name:ident($($argument:ident: $type:ty),*) -> $result:ty = $value:expr;)*) => {$(
+        #[inline(always)]
+        fn $name(self, $($argument: $type),*) -> $result {
+            // SAFETY: the token.
+            #[allow(unused_unsafe)]
+            unsafe { $value }
+        }
+    )*};
+    // With a token, and pointers.
+    (unsafe fn with self: $($name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)? = $value:expr;)*) => {$(
+        #[inline(always)]
+        unsafe fn $name(self, $($argument: $type),*) $(-> $result)? {
+            // SAFETY: the token, and the caller's promise.
+            unsafe { $value }
+        }
+    )*};
+    (unsafe fn: $($name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)? = $value:expr;)*) => {$(
+        #[inline(always)]
+        unsafe fn $name($($argument: $type),*) $(-> $result)? {
+            // SAFETY: the caller's promise.
+            #[allow(unused_unsafe)]
+            unsafe { $value }
+        }
+    )*};
+}
+use operations;
+
+/// `$value` for each number below 2, 4 or 8, a constant in it. No closure: closures do not always become part of a function with these instructions.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+macro_rules! each {
+    ($i:ident of 2 => $value:expr) => { each!($i in (0 1) => $value) };
+    ($i:ident of 4 => $value:expr) => { each!($i in (0 1 2 3) => $value) };
+    ($i:ident of 8 => $value:expr) => { each!($i in (0 1 2 3 4 5 6 7) => $value) };
+    ($i:ident in ($($number:literal)*) => $value:expr) => {
+        [$({ #[allow(dead_code)] const $i: usize = $number; $value }),*]
+    };
+}
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(super) use each;
+
+/// A table of operations that are the same instructions for each register of a vector: `name(registers; others) -> result = instructions;`.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+macro_rules! of_registers {
+    ($numbers:tt: $($name:ident($($register:ident: $vector:ty),* $(; $other:ident: $type:ty)?) -> $result:ty = $value:expr;)*) => {$(
+        #[inline(always)]
+        unsafe fn $name($($register: $vector,)* $($other: $type)?) -> $result {
+            // SAFETY: the caller's promise.
+            unsafe {
+                each!(I in $numbers => {
+                    $(let $register = $register[I];)*
+                    $value
+                })
+            }
+        }
+    )*};
+}
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+use of_registers;
 
 /// A loop that is compiled for each instruction set.
 pub trait Kernel {
@@ -41,6 +115,7 @@ pub fn dispatch(isa: Isa, kernel: impl Kernel) {
 }
 
 /// The verbs of a vector of `N` numbers.
+#[cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), allow(dead_code))]
 pub trait Lanes: Copy {
     /// A vector of f32.
     type V: Copy;
@@ -48,8 +123,17 @@ pub trait Lanes: Copy {
     type U: Copy;
     /// Numbers in a vector.
     const N: usize;
+    /// Vectors that registers hold.
+    const REGISTERS: usize;
     /// Queries that an inner loop of attention keeps in registers, four accumulators each.
     const QUERIES: usize;
+
+    /// The proof.
+    ///
+    /// # Safety
+    ///
+    /// The machine must have the instructions, and the caller be compiled for them.
+    unsafe fn token() -> Self;
 
     /// `value` in every lane.
     fn splat(self, value: f32) -> Self::V;
@@ -71,6 +155,26 @@ pub trait Lanes: Copy {
     ///
     /// They must be readable.
     unsafe fn load_bf16(self, from: *const bf16) -> Self::V;
+    /// The `2 N` numbers at `from`.
+    ///
+    /// # Safety
+    ///
+    /// They must be readable.
+    #[inline(always)]
+    unsafe fn load_two_f16(self, from: *const f16) -> [Self::V; 2] {
+        // SAFETY: the caller's promise.
+        unsafe { [self.load_f16(from), self.load_f16(from.add(Self::N))] }
+    }
+    /// The `2 N` numbers at `from`. On x86-64 the even ones and then the odd ones, as they fall out of 32 bits.
+    ///
+    /// # Safety
+    ///
+    /// They must be readable.
+    #[inline(always)]
+    unsafe fn load_two_bf16(self, from: *const bf16) -> [Self::V; 2] {
+        // SAFETY: the caller's promise.
+        unsafe { [self.load_bf16(from), self.load_bf16(from.add(Self::N))] }
+    }
     /// The `N` integers at `from`, as numbers.
     ///
     /// # Safety

@@ -7,32 +7,16 @@
 //! of a product depends on its own row and column alone, so that both ways give the same bits.
 #![allow(unsafe_code)]
 
-use super::kernels::{Kernels, Order, STEP, Sums, TILE_COLUMNS, TILE_ROWS, Tile, padded_tails, table};
-use super::neon::prefetch;
+use super::kernels::{Kernels, Order, STEP, Sums, TILE_COLUMNS, TILE_ROWS, Tile, table};
+use super::tile::{Dequantized, Multiply, Weight, run};
 use half::bf16;
 use std::arch::aarch64::*;
 use std::arch::asm;
+use std::marker::PhantomData;
 
 // 2,048 numbers of four rows are 16 KiB, half of a small first-level cache.
 pub static BF16: Kernels = table!(Order::Bf16, 2048, 8, tile<bf16>, [8, 8, 8, 8]);
-pub static DECODED: Kernels = table!(Order::Bf16, 2048, 8, tile<Decoded>, [8, 8, 8, 8]);
-
-/// A number in a thread's scratch, which is in the cache.
-struct Decoded;
-
-/// Where bf16 numbers lie.
-trait Weight {
-    /// Whether they are brought into the cache.
-    const IS_FETCHED: bool;
-}
-
-impl Weight for bf16 {
-    const IS_FETCHED: bool = true;
-}
-
-impl Weight for Decoded {
-    const IS_FETCHED: bool = false;
-}
+pub static DEQUANTIZED: Kernels = table!(Order::Bf16, 2048, 8, tile<Dequantized<bf16>>, [8, 8, 8, 8]);
 
 /// Bytes of a number.
 const BYTES: usize = 2;
@@ -53,82 +37,79 @@ struct Lanes {
 ///
 /// As [`Kernel`](super::kernels::Kernel).
 #[target_feature(enable = "neon,bf16")]
-unsafe fn tile<W: Weight, const ROWS: usize, const COLUMNS: usize>(tile: &Tile, sums: &mut Sums) {
-    let zero = vdupq_n_f32(0.0);
-    let mut lanes = Lanes { pairs: [[[zero; 2]; COLUMN_PAIRS]; ROW_PAIRS], single: [zero; TILE_COLUMNS] };
-    let (mut x, mut weight, mut ahead) = (tile.x, tile.weight, tile.ahead);
-    for _ in 0..tile.steps {
-        if W::IS_FETCHED {
-            for column in 0..COLUMNS {
-                prefetch(ahead.wrapping_add(column * tile.ahead_stride));
-            }
-            ahead = ahead.wrapping_add(tile.ahead_step);
-        }
-        // SAFETY: the tile has this many steps.
-        unsafe {
-            add::<ROWS, COLUMNS>(&mut lanes, x, weight, tile.row_bytes);
-            x = x.add(STEP * BYTES * ROWS);
-            weight = weight.add(STEP * BYTES);
-        }
-    }
-    if tile.tail > 0 {
-        // SAFETY: the tile has a tail; `x` has a whole step for it, and the copies are of a whole step.
-        unsafe {
-            let tails = padded_tails::<COLUMNS>(weight, tile.row_bytes, tile.tail, BYTES);
-            add::<ROWS, COLUMNS>(&mut lanes, x, tails.as_ptr().cast(), STEP * 4);
-        }
-    }
-    for (row, sums) in sums.chunks_exact_mut(COLUMNS).take(ROWS).enumerate() {
-        for (column, sum) in sums.iter_mut().enumerate() {
-            *sum = if ROWS == 1 {
-                vgetq_lane_f32::<0>(lanes.single[column]) + vgetq_lane_f32::<3>(lanes.single[column])
-            } else {
-                let [first, second] = lanes.pairs[row / 2][column / 2];
-                let mut four = [0.0; 4];
-                // SAFETY: the array takes four numbers.
-                unsafe { vst1q_f32(four.as_mut_ptr(), vaddq_f32(first, second)) };
-                four[row % 2 * 2 + column % 2]
-            };
-        }
-    }
+unsafe fn tile<W: Weight, const R: usize, const C: usize>(tile: &Tile, sums: &mut Sums) {
+    // SAFETY: the caller says so.
+    unsafe { run::<Matrices<W>, R, C>(tile, sums) }
 }
 
-/// Adds one step.
-///
-/// # Safety
-///
-/// The machine has the bf16 extension. `x` holds `ROWS * STEP` numbers, and `weight` and each further column `row_bytes` on hold `STEP`.
-#[inline(always)]
-unsafe fn add<const ROWS: usize, const COLUMNS: usize>(
-    lanes: &mut Lanes,
-    x: *const u8,
-    weight: *const u8,
-    row_bytes: usize,
-) {
-    for part in 0..STEP / PART {
-        // SAFETY: the caller says so; the numbers of each row and column from `part * PART` on are in its step. A pair of which only one
-        // is there has that one twice.
-        unsafe {
-            let row = |row: usize| vld1q_u16(x.add((row.min(ROWS - 1) * STEP + part * PART) * BYTES).cast());
-            let column =
-                |column: usize| vld1q_u16(weight.add(column.min(COLUMNS - 1) * row_bytes + part * PART * BYTES).cast());
-            if ROWS == 1 {
-                let x = row(0);
-                for i in 0..COLUMNS {
-                    lanes.single[i] = multiply(lanes.single[i], x, column(i));
+/// Products of matrices of bf16 numbers, which lie where `W` says.
+struct Matrices<W>(PhantomData<W>);
+
+impl<W: Weight> Multiply for Matrices<W> {
+    type Sums<const R: usize, const C: usize> = Lanes;
+    const X_BYTES: usize = BYTES;
+    const BYTES: usize = BYTES;
+    const IS_FETCHED: bool = W::IS_FETCHED;
+
+    #[inline(always)]
+    unsafe fn zero<const R: usize, const C: usize>() -> Lanes {
+        // SAFETY: the caller says so.
+        let zero = unsafe { vdupq_n_f32(0.0) };
+        Lanes { pairs: [[[zero; 2]; COLUMN_PAIRS]; ROW_PAIRS], single: [zero; TILE_COLUMNS] }
+    }
+
+    #[inline(always)]
+    unsafe fn add<const ROWS: usize, const COLUMNS: usize>(
+        lanes: &mut Lanes,
+        x: *const u8,
+        weight: *const u8,
+        row_bytes: usize,
+    ) {
+        for part in 0..STEP / PART {
+            // SAFETY: the caller says so; the numbers of each row and column from `part * PART` on are in its step. A pair of which only one
+            // is there has that one twice.
+            unsafe {
+                let row = |row: usize| vld1q_u16(x.add((row.min(ROWS - 1) * STEP + part * PART) * BYTES).cast());
+                let column = |column: usize| {
+                    vld1q_u16(weight.add(column.min(COLUMNS - 1) * row_bytes + part * PART * BYTES).cast())
+                };
+                if ROWS == 1 {
+                    let x = row(0);
+                    for i in 0..COLUMNS {
+                        lanes.single[i] = multiply(lanes.single[i], x, column(i));
+                    }
+                    continue;
                 }
-                continue;
-            }
-            let mut rows = [[vdupq_n_u16(0); 2]; ROW_PAIRS];
-            for (i, rows) in rows.iter_mut().enumerate().take(ROWS.div_ceil(2)) {
-                *rows = halves(row(2 * i), row(2 * i + 1));
-            }
-            for j in 0..COLUMNS.div_ceil(2) {
-                let columns = halves(column(2 * j), column(2 * j + 1));
-                for (lanes, rows) in lanes.pairs.iter_mut().zip(&rows).take(ROWS.div_ceil(2)) {
-                    let [first, second] = lanes[j];
-                    lanes[j] = [multiply(first, rows[0], columns[0]), multiply(second, rows[1], columns[1])];
+                let mut rows = [[vdupq_n_u16(0); 2]; ROW_PAIRS];
+                for (i, rows) in rows.iter_mut().enumerate().take(ROWS.div_ceil(2)) {
+                    *rows = halves(row(2 * i), row(2 * i + 1));
                 }
+                for j in 0..COLUMNS.div_ceil(2) {
+                    let columns = halves(column(2 * j), column(2 * j + 1));
+                    for (lanes, rows) in lanes.pairs.iter_mut().zip(&rows).take(ROWS.div_ceil(2)) {
+                        let [first, second] = lanes[j];
+                        lanes[j] = [multiply(first, rows[0], columns[0]), multiply(second, rows[1], columns[1])];
+                    }
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn write<const ROWS: usize, const COLUMNS: usize>(lanes: Lanes, to: &mut Sums) {
+        for (row, sums) in to.chunks_exact_mut(COLUMNS).take(ROWS).enumerate() {
+            for (column, sum) in sums.iter_mut().enumerate() {
+                // SAFETY: the caller says so; the array takes four numbers.
+                *sum = unsafe {
+                    if ROWS == 1 {
+                        vgetq_lane_f32::<0>(lanes.single[column]) + vgetq_lane_f32::<3>(lanes.single[column])
+                    } else {
+                        let [first, second] = lanes.pairs[row / 2][column / 2];
+                        let mut four = [0.0; 4];
+                        vst1q_f32(four.as_mut_ptr(), vaddq_f32(first, second));
+                        four[row % 2 * 2 + column % 2]
+                    }
+                };
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Which kernels serve an instruction set and a coding?
 
 use super::super::Isa;
-use super::decode::{self, Decoder};
+use super::dequantize::{self, Dequantizer};
 use super::kernels::Kernels;
 use super::portable;
 #[cfg(target_arch = "x86_64")]
@@ -16,45 +16,45 @@ pub struct Route {
     /// They take plain weights where these lie, and others from the scratch of a thread.
     pub kernels: &'static Kernels,
     /// What brings the weights there.
-    pub decoder: Option<Decoder>,
+    pub dequantizer: Option<Dequantizer>,
 }
 
-/// The route for weights in `coding`. Coded ones are decoded to the numbers that the instruction set multiplies fastest.
+/// The route for weights in `coding`. Coded ones are dequantized to the numbers that the instruction set multiplies fastest.
 pub fn choose(isa: Isa, coding: WeightFormat) -> Route {
     if coding.is_plain() {
-        return Route { kernels: plain(isa, coding), decoder: None };
+        return Route { kernels: plain(isa, coding), dequantizer: None };
     }
     let is_pairs = matches!(coding, WeightFormat::Scaled(Scaled { codes: Codes::U4 | Codes::E2m1, .. }));
-    let kernels = decoded(isa, is_pairs);
-    Route { kernels, decoder: Some(decode::choose(isa, coding, kernels.order)) }
+    let kernels = dequantized(isa, is_pairs);
+    Route { kernels, dequantizer: Some(dequantize::choose(isa, coding, kernels.order)) }
 }
 
 /// The kernels for dequantized weights. The even and the odd ones of pairs lie apart where registers hold them so.
 #[cfg(target_arch = "x86_64")]
-fn decoded(isa: Isa, is_pairs: bool) -> &'static Kernels {
+fn dequantized(isa: Isa, is_pairs: bool) -> &'static Kernels {
     match (isa, is_pairs) {
         (Isa::Portable, _) => &portable::F32,
-        (Isa::Avx2, true) => &avx2::DECODED_PAIRS,
-        (Isa::Avx2, false) => &avx2::DECODED,
-        (Isa::Avx512, true) => &avx512::DECODED_PAIRS,
-        (Isa::Avx512, false) => &avx512::DECODED,
-        (Isa::Avx512Bf16 | Isa::Amx, _) => &avx512bf16::DECODED,
+        (Isa::Avx2, true) => &avx2::DEQUANTIZED_PAIRS,
+        (Isa::Avx2, false) => &avx2::DEQUANTIZED,
+        (Isa::Avx512, true) => &avx512::DEQUANTIZED_PAIRS,
+        (Isa::Avx512, false) => &avx512::DEQUANTIZED,
+        (Isa::Avx512Bf16 | Isa::Amx, _) => &avx512bf16::DEQUANTIZED,
     }
 }
 
 /// The kernels for dequantized weights, which lie in one order.
 #[cfg(target_arch = "aarch64")]
-fn decoded(isa: Isa, _: bool) -> &'static Kernels {
+fn dequantized(isa: Isa, _: bool) -> &'static Kernels {
     match isa {
         Isa::Portable => &portable::F32,
-        Isa::Neon | Isa::DotProd | Isa::I8mm => &neon::DECODED,
-        Isa::Bf16 => &bfmmla::DECODED,
+        Isa::Neon | Isa::DotProd | Isa::I8mm => &neon::DEQUANTIZED,
+        Isa::Bf16 => &bfmmla::DEQUANTIZED,
     }
 }
 
 /// The kernels for dequantized weights.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-fn decoded(_: Isa, _: bool) -> &'static Kernels {
+fn dequantized(_: Isa, _: bool) -> &'static Kernels {
     &portable::F32
 }
 

@@ -7,16 +7,18 @@
 //! kernel reads it ([`pack`]). Threads share the columns; [`tiles`] walks a thread's columns for all instruction sets
 //! except AMX, which has a loop of its own.
 //!
-//! Weights in a coding with scales are decoded on the way to the kernels, slice by slice ([`decode`]), or are multiplied as the integers that
+//! Weights in a coding with scales are dequantized on the way to the kernels, slice by slice ([`dequantize`]), or are multiplied as the integers that
 //! they are ([`integer`]), which is a property of the instruction set and the coding.
 #![allow(unsafe_code)]
 
 mod choice;
-mod decode;
+mod dequantize;
 mod kernels;
 mod pack;
 mod portable;
 mod reference;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod tile;
 mod tiles;
 
 #[cfg(target_arch = "x86_64")]
@@ -34,7 +36,7 @@ mod integer;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 
-pub use decode::reads;
+pub use dequantize::reads;
 pub use pack::Scratch;
 pub use reference::reference;
 
@@ -64,12 +66,14 @@ struct Call<'a> {
 pub fn fit(scratch: &mut Scratch, pool: &Pool, isa: Isa, rows: usize, cols: usize) -> Result<()> {
     let staged = match isa {
         #[cfg(target_arch = "x86_64")]
-        Isa::Amx => amx::staged_numbers(cols).max(tiles::DECODED_NUMBERS).max(integer::staged_numbers(cols)),
+        Isa::Amx => amx::staged_numbers(cols).max(tiles::DEQUANTIZED_NUMBERS).max(integer::staged_numbers(cols)),
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx2 | Isa::Avx512 | Isa::Avx512Bf16 => tiles::DECODED_NUMBERS.max(integer::staged_numbers(cols)),
+        Isa::Avx2 | Isa::Avx512 | Isa::Avx512Bf16 => tiles::DEQUANTIZED_NUMBERS.max(integer::staged_numbers(cols)),
         #[cfg(target_arch = "aarch64")]
-        Isa::Neon | Isa::DotProd | Isa::I8mm | Isa::Bf16 => tiles::DECODED_NUMBERS.max(integer::staged_numbers(cols)),
-        _ => tiles::DECODED_NUMBERS,
+        Isa::Neon | Isa::DotProd | Isa::I8mm | Isa::Bf16 => {
+            tiles::DEQUANTIZED_NUMBERS.max(integer::staged_numbers(cols))
+        }
+        _ => tiles::DEQUANTIZED_NUMBERS,
     };
     scratch.fit(rows, cols, pool.threads() * staged)
 }
@@ -174,17 +178,17 @@ fn run_coded(
     let route = choice::choose(isa, call.coding);
     #[cfg(target_arch = "x86_64")]
     if isa == Isa::Amx && matches!(call.coding, WeightFormat::Bf16 | WeightFormat::Scaled(_)) {
-        return amx::run(pool, scratch, call, route.decoder, x, columns);
+        return amx::run(pool, scratch, call, route.dequantizer, x, columns);
     }
     let Scratch { x: packed, staged } = scratch;
     let packed = pack::pack(pool, packed, route.kernels.order, x, call.tokens, call.weight.cols());
     let chunk = tiles::chunk_columns(call.row_bytes, columns.len(), pool.threads(), route.kernels.panel);
     let staged = Disjoint::new(staged);
     for_columns(pool, columns, chunk, &|thread, range, later| {
-        let decoded = thread * tiles::DECODED_NUMBERS..(thread + 1) * tiles::DECODED_NUMBERS;
+        let dequantized = thread * tiles::DEQUANTIZED_NUMBERS..(thread + 1) * tiles::DEQUANTIZED_NUMBERS;
         // SAFETY: no two calls with the same thread overlap.
-        let decoded = unsafe { staged.part(decoded) };
-        tiles::run(call, route, packed, decoded, range, later);
+        let dequantized = unsafe { staged.part(dequantized) };
+        tiles::run(call, route, packed, dequantized, range, later);
     });
 }
 

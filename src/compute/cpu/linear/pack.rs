@@ -16,7 +16,7 @@ const CHUNK_NUMBERS: usize = 16 << 10;
 #[derive(Default)]
 pub struct Scratch {
     pub(super) x: Pages<f32>,
-    /// Weights, decoded or rewritten, a part for each thread.
+    /// Weights, dequantized or rewritten, a part for each thread.
     pub(super) staged: Pages<f32>,
 }
 

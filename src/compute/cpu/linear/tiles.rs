@@ -13,7 +13,7 @@
 
 use super::Call;
 use super::choice::Route;
-use super::decode::{Decoder, Job};
+use super::dequantize::{Dequantizer, RowPart};
 use super::kernels::{Kernels, STEP, Sums, TILE_COLUMNS, TILE_ROWS, Tile};
 use super::pack::Packed;
 use crate::cpu::matrix::Segment;
@@ -26,10 +26,10 @@ const FEW_ROWS: usize = 16;
 /// How many narrow panels make a wide one.
 const WIDE: usize = 4;
 
-/// Numbers of 32 bits in which a thread decodes a slice of a panel.
-pub const DECODED_NUMBERS: usize = TILE_COLUMNS * WIDE * COLUMN_BYTES / 4;
+/// Numbers of 32 bits in which a thread dequantizes a slice of a panel.
+pub const DEQUANTIZED_NUMBERS: usize = TILE_COLUMNS * WIDE * COLUMN_BYTES / 4;
 
-/// Bytes of a decoded column of a slice: with a line of the cache more than a page, columns do not compete for the same places of a cache.
+/// Bytes of a dequantized column of a slice: with a line of the cache more than a page, columns do not compete for the same places of a cache.
 const COLUMN_BYTES: usize = 4096 + 64;
 
 /// How far ahead of their use weights are asked for, at least. A thread on Zen 4 that alone would read 25 GB/s decodes at 15
@@ -48,8 +48,8 @@ pub fn chunk_columns(row_bytes: usize, columns: usize, threads: usize, panel: us
 
 /// Computes the columns of `range` for all rows of `x`. This thread will probably take the columns of `later` next.
 ///
-/// `decoded` has room for [`DECODED_NUMBERS`].
-pub fn run(call: &Call, route: Route, x: Packed, decoded: &mut [f32], range: Range<usize>, later: Range<usize>) {
+/// `dequantized` has room for [`DEQUANTIZED_NUMBERS`].
+pub fn run(call: &Call, route: Route, x: Packed, dequantized: &mut [f32], range: Range<usize>, later: Range<usize>) {
     for (segment, following) in call.segments(range, later) {
         let walk = Walk { call, route, x, segment: &segment, following, inputs: call.weight.cols() };
         let width = walk.panel_columns();
@@ -57,8 +57,10 @@ pub fn run(call: &Call, route: Route, x: Packed, decoded: &mut [f32], range: Ran
             let panel = start..segment.rows.len().min(start + width);
             // A matrix without inputs has one empty slice, so that the bias is written.
             for slice in 0..walk.slices() {
-                let weights = match route.decoder {
-                    Some(decoder) => walk.decoded(decoder, &panel, slice, bytemuck::cast_slice_mut(decoded)),
+                let weights = match route.dequantizer {
+                    Some(dequantizer) => {
+                        walk.dequantized(dequantizer, &panel, slice, bytemuck::cast_slice_mut(dequantized))
+                    }
                     None => walk.in_place(panel.start, slice),
                 };
                 walk.panel_slice(panel.clone(), slice, weights);
@@ -113,8 +115,8 @@ impl Walk<'_> {
         Weights { at, row_bytes: *row_bytes }
     }
 
-    /// The weights of slice `slice` of `panel`, decoded into `room`. Those that come later are asked for meanwhile.
-    fn decoded(&self, decoder: Decoder, panel: &Range<usize>, slice: usize, room: &mut [u8]) -> Weights {
+    /// The weights of slice `slice` of `panel`, dequantized into `room`. Those that come later are asked for meanwhile.
+    fn dequantized(&self, dequantizer: Dequantizer, panel: &Range<usize>, slice: usize, room: &mut [u8]) -> Weights {
         let (coding, inputs) = (self.call.coding, self.inputs_of(slice));
         let (len, slice_bytes) = (inputs.len() * self.kernels().order.bytes(), coding.row_bytes(inputs.len()));
         let ahead = self.ahead(panel, slice);
@@ -123,9 +125,15 @@ impl Walk<'_> {
                 prefetch(ahead.wrapping_add(i * slice_bytes), slice_bytes);
             }
             let row = self.segment.row(panel.start + i);
-            // SAFETY: `Isa`, by which the decoder was chosen, is one that the machine has.
+            // SAFETY: `Isa`, by which the dequantizer was chosen, is one that the machine has.
             unsafe {
-                decoder(Job { coding, row, first: inputs.start, order: self.kernels().order, to: &mut to[..len] })
+                dequantizer(RowPart {
+                    coding,
+                    row,
+                    first: inputs.start,
+                    order: self.kernels().order,
+                    to: &mut to[..len],
+                })
             };
         }
         Weights { at: room.as_ptr(), row_bytes: COLUMN_BYTES }
@@ -147,7 +155,7 @@ impl Walk<'_> {
 
     /// Adds slice `slice` of `k` to the columns of `panel`, for all rows.
     fn panel_slice(&self, panel: Range<usize>, slice: usize, weights: Weights) {
-        let mut ahead = match self.route.decoder {
+        let mut ahead = match self.route.dequantizer {
             Some(_) => None,
             None => self.ahead(&panel, slice),
         };
@@ -233,5 +241,10 @@ pub fn prefetch_line(at: *const u8) {
     unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) };
 }
 
+/// Asks for the line of the second-level cache at `at`, which may lead anywhere.
 #[cfg(target_arch = "aarch64")]
-pub use super::neon::prefetch as prefetch_line;
+#[inline(always)]
+pub fn prefetch_line(at: *const u8) {
+    // SAFETY: a prefetch never faults and changes nothing that a program sees; every ARM64 processor has it.
+    unsafe { std::arch::asm!("prfm pldl2keep, [{}]", in(reg) at, options(readonly, nostack, preserves_flags)) }
+}

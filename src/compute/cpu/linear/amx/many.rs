@@ -2,7 +2,7 @@
 //!
 //! The weights of a panel of columns are rewritten once into tiles, which then are read for each pair of blocks of tokens: a tile
 //! of the file has its rows some KiB apart, at any address, and costs several times as much to load. Meanwhile the next panel
-//! is asked for. Quantized weights are decoded on the way.
+//! is asked for. Quantized weights are dequantized on the way.
 //!
 //! ```text
 //! for each panel of columns                 its tiles stay in the second-level cache
@@ -11,7 +11,7 @@
 //! ```
 #![allow(unsafe_code)]
 
-use super::super::decode::{Decoder, Job};
+use super::super::dequantize::{Dequantizer, RowPart};
 use super::super::kernels::Order;
 use super::super::pack::Scratch;
 use super::super::{Call, for_columns};
@@ -31,10 +31,10 @@ const PANEL_GROUPS: usize = 8;
 /// Approximate number of ranges of columns per thread and call: enough for all threads to finish together.
 const RANGES: usize = 4;
 
-/// Numbers of a column that are decoded together: as many steps as there are columns in a tile.
+/// Numbers of a column that are dequantized together: as many steps as there are columns in a tile.
 const PIECE: usize = EDGE * STEP;
 
-/// Sixteen columns of a piece, decoded. A line of the cache between them keeps them from competing for the same places of the cache.
+/// Sixteen columns of a piece, dequantized. A line of the cache between them keeps them from competing for the same places of the cache.
 #[repr(align(64))]
 struct Buffer([[u8; PIECE * 2 + LINE_BYTES]; EDGE]);
 
@@ -60,7 +60,7 @@ pub fn run(
     pool: &Pool,
     scratch: &mut Scratch,
     call: &Call,
-    decoder: Option<Decoder>,
+    dequantizer: Option<Dequantizer>,
     x: &[f32],
     columns: Range<usize>,
 ) {
@@ -78,8 +78,8 @@ pub fn run(
         // A range is a panel, or several where matrices meet.
         for (segment, following) in call.segments(range, later) {
             let panel = Panel { call, x: packed, segment: &segment, steps, blocks };
-            match decoder {
-                Some(decoder) => panel.stage_decoded(decoder, staged),
+            match dequantizer {
+                Some(dequantizer) => panel.stage_dequantized(dequantizer, staged),
                 None => panel.stage(staged),
             }
             panel.multiply(staged, following);
@@ -130,7 +130,7 @@ impl Panel<'_> {
     }
 
     /// The same from quantized weights, of which rows have whole steps.
-    fn stage_decoded(&self, decoder: Decoder, staged: &mut [f32]) {
+    fn stage_dequantized(&self, dequantizer: Dequantizer, staged: &mut [f32]) {
         let Call { coding, weight, .. } = self.call;
         let tiles = &mut staged.as_chunks_mut::<TILE_NUMBERS>().0[..self.groups() * self.steps];
         let mut buffer = Buffer::new();
@@ -143,8 +143,10 @@ impl Panel<'_> {
                 for (to, column) in buffer.0.iter_mut().zip(columns.clone()) {
                     let (row, to) = (self.segment.row(column), &mut to[..tiles.len() * STEP * 2]);
                     debug_assert!(piece * PIECE + tiles.len() * STEP <= weight.cols());
-                    // SAFETY: this file serves `Isa::Amx`, which includes the instruction sets of decoders to bf16.
-                    unsafe { decoder(Job { coding: *coding, row, first: piece * PIECE, order: Order::Bf16, to }) };
+                    // SAFETY: this file serves `Isa::Amx`, which includes the instruction sets of dequantizers to bf16.
+                    unsafe {
+                        dequantizer(RowPart { coding: *coding, row, first: piece * PIECE, order: Order::Bf16, to })
+                    };
                 }
                 for (step, tile) in tiles.iter_mut().enumerate() {
                     // SAFETY: this file serves `Isa::Amx`, which includes AVX-512. The buffer has 16 rows, each with this step.

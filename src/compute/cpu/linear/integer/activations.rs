@@ -13,7 +13,7 @@
 
 use super::STEP;
 use super::codings::Integers;
-use super::unit::{Unit, Work};
+use super::target::{Target, Work};
 use crate::cpu::Pool;
 use crate::cpu::disjoint::Disjoint;
 use std::marker::PhantomData;
@@ -64,9 +64,9 @@ pub enum Form {
 }
 
 impl Form {
-    /// The form that `U` multiplies with the codes of `D`.
-    pub const fn of<U: Unit, D: Integers>() -> Form {
-        let [wide, narrow, short] = U::FORMS;
+    /// The form that `T` multiplies with the codes of `D`.
+    pub const fn of<T: Target, D: Integers>() -> Form {
+        let [wide, narrow, short] = T::FORMS;
         match D::FORMAT.is_wide {
             true => wide,
             false if D::GREATEST > 15 => narrow,
@@ -103,19 +103,19 @@ impl Rounded<'_> {
     }
 }
 
-/// Rounds `x` to integers in the form that `U` multiplies with the codes of `D`. `[tokens, inputs]`
+/// Rounds `x` to integers in the form that `T` multiplies with the codes of `D`. `[tokens, inputs]`
 ///
 /// # Panics
 ///
 /// If the scratch is too small, or a row has no whole groups: such a matrix is not kept in a coding.
-pub fn rounded<'a, U: Unit, D: Integers>(
+pub fn rounded<'a, T: Target, D: Integers>(
     pool: &Pool,
     scratch: &'a mut [f32],
     x: &[f32],
     (tokens, inputs): (usize, usize),
 ) -> Rounded<'a> {
     let per_row = inputs / STEP;
-    let (count, group_bytes) = (tokens * per_row, group_bytes(const { Form::of::<U, D>() }, D::FORMAT));
+    let (count, group_bytes) = (tokens * per_row, group_bytes(const { Form::of::<T, D>() }, D::FORMAT));
     let (groups, rest) = scratch.split_at_mut(count * size_of::<Group>() / 4);
     let bytes: &mut [u8] = &mut bytemuck::cast_slice_mut(rest)[..count * group_bytes];
     // SAFETY: `Pages` begin at a page, and any bits are valid f32 numbers.
@@ -123,10 +123,10 @@ pub fn rounded<'a, U: Unit, D: Integers>(
     let (all_groups, all_bytes) = (Disjoint::new(groups), Disjoint::new(bytes));
     let x = whole_groups(x, tokens, inputs);
     pool.for_each(count, CHUNK_GROUPS, &|_, range| {
-        // SAFETY: the ranges of `for_each` do not overlap. The caller serves `U`.
+        // SAFETY: the ranges of `for_each` do not overlap. The caller serves `T`.
         unsafe {
             let bytes = all_bytes.part(range.start * group_bytes..range.end * group_bytes);
-            U::enter(Rows::<D> { x: &x[range.clone()], groups: all_groups.part(range), bytes, coding: PhantomData });
+            T::enter(Rows::<D> { x: &x[range.clone()], groups: all_groups.part(range), bytes, coding: PhantomData });
         }
     });
     Rounded { groups, bytes, per_row, group_bytes }
@@ -144,8 +144,8 @@ impl<D: Integers> Work for Rows<'_, D> {
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<U: Unit>(self) {
-        let form = const { Form::of::<U, D>() };
+    unsafe fn run<T: Target>(self) {
+        let form = const { Form::of::<T, D>() };
         let bytes = self.bytes.chunks_exact_mut(group_bytes(form, D::FORMAT));
         for ((x, group), to) in self.x.iter().zip(self.groups).zip(bytes) {
             let mut integers = [0; STEP];

@@ -1,12 +1,13 @@
 //! The codes and the scales of 16 columns, for each coding.
 //!
 //! Codes are unsigned bytes. What is taken from them, their zero, is known, or is one of the numbers that come with the scales. Where an instruction
-//! set multiplies signed bytes ([`Unit::IS_SIGNED`]), codes that may be above 127 are 128 less, and so are their zeros.
+//! set multiplies signed bytes ([`Target::IS_SIGNED`]), codes that may be above 127 are 128 less, and so are their zeros.
 #![allow(unsafe_code)]
 
 use super::activations::Format;
-use super::unit::Unit;
+use super::target::Target;
 use super::{EDGE, STEP};
+use crate::cpu::lanes::simd::Simd;
 use crate::cpu::matrix::Segment;
 use formats::{Block, IQ4, WeightFormat};
 use std::arch::asm;
@@ -61,19 +62,19 @@ pub enum Second {
     Zeros,
 }
 
-/// What is taken from the codes of `D` that `U` multiplies.
-pub const fn second<U: Unit, D: Integers>() -> Second {
+/// What is taken from the codes of `D` that `T` multiplies.
+pub const fn second<T: Target, D: Integers>() -> Second {
     match D::SECOND {
-        Second::Zero(zero) if U::IS_SIGNED && D::GREATEST > 127 => Second::Zero(zero - 128),
+        Second::Zero(zero) if T::IS_SIGNED && D::GREATEST > 127 => Second::Zero(zero - 128),
         second => second,
     }
 }
 
 /// Thirty-two codes of each of eight columns: vector `i` has columns `i` and `4 + i`.
-pub type HalfCodes<U> = [<U as Unit>::Ints; EDGE / 4];
+pub type HalfCodes<T> = [<T as Simd>::Ints; EDGE / 4];
 
 /// The codes of a step of 16 columns.
-pub type StepCodes<U> = [HalfCodes<U>; 2];
+pub type StepCodes<T> = [HalfCodes<T>; 2];
 
 /// A coding.
 pub trait Integers {
@@ -97,8 +98,8 @@ pub trait Integers {
     ///
     /// # Safety
     ///
-    /// The machine has the unit's instructions, and the columns have these steps.
-    unsafe fn factors<U: Unit, const STEPS: usize>(
+    /// The machine has the target's instructions, and the columns have these steps.
+    unsafe fn factors<T: Target, const STEPS: usize>(
         coding: WeightFormat,
         columns: &Columns,
         first: usize,
@@ -110,8 +111,8 @@ pub trait Integers {
     ///
     /// # Safety
     ///
-    /// The machine has the unit's instructions, and the columns have this step.
-    unsafe fn codes<U: Unit>(columns: &Columns, half: usize, first: usize, step: usize) -> HalfCodes<U>;
+    /// The machine has the target's instructions, and the columns have this step.
+    unsafe fn codes<T: Target>(columns: &Columns, half: usize, first: usize, step: usize) -> HalfCodes<T>;
 }
 
 /// The codes of 16 columns: see [`Integers::codes`].
@@ -120,9 +121,9 @@ pub trait Integers {
 ///
 /// As there.
 #[inline(always)]
-pub unsafe fn codes<U: Unit, D: Integers>(columns: &Columns, first: usize, step: usize) -> StepCodes<U> {
+pub unsafe fn codes<T: Target, D: Integers>(columns: &Columns, first: usize, step: usize) -> StepCodes<T> {
     // SAFETY: the caller says so.
-    unsafe { [D::codes::<U>(columns, 0, first, step), D::codes::<U>(columns, 1, first, step)] }
+    unsafe { [D::codes::<T>(columns, 0, first, step), D::codes::<T>(columns, 1, first, step)] }
 }
 
 /// Two columns.
@@ -151,24 +152,22 @@ impl<'a> Pair<'a> {
 ///
 /// # Safety
 ///
-/// The machine has the unit's instructions. They can be read.
+/// The machine has the target's instructions. They can be read.
 #[inline(always)]
-unsafe fn two<U: Unit>(pair: Pair, at: usize) -> U::Ints {
-    let [first, second] = pair.at(at);
+unsafe fn two<T: Target>(pair: Pair, at: usize) -> T::Ints {
     // SAFETY: the caller says so.
-    unsafe { U::two(first, second) }
+    unsafe { T::two(pair.at(at)) }
 }
 
 /// The 32 codes of four bits of each of two columns whose low bits are the first 16.
 ///
 /// # Safety
 ///
-/// The machine has the unit's instructions. Sixteen bytes can be read, `at` bytes from the beginning of the columns.
+/// The machine has the target's instructions. Sixteen bytes can be read, `at` bytes from the beginning of the columns.
 #[inline(always)]
-unsafe fn two_of_nibbles<U: Unit>(pair: Pair, at: usize) -> U::Ints {
-    let [first, second] = pair.at(at);
+unsafe fn two_of_nibbles<T: Target>(pair: Pair, at: usize) -> T::Ints {
     // SAFETY: the caller says so.
-    unsafe { U::two_of_nibbles(first, second) }
+    unsafe { T::two_of_nibbles(pair.at(at)) }
 }
 
 const WIDE: Format = Format { is_wide: true, is_pairs: false };
@@ -186,7 +185,7 @@ pub fn opaque(mut at: usize) -> usize {
 /// `$vector` for each vector of codes. A loop and no closure: closures do not always become part of a function with these instructions.
 macro_rules! vectors {
     ($columns:expr, $half:expr, $pair:ident => $vector:expr) => {{
-        let mut vectors = [U::zero(); EDGE / 4];
+        let mut vectors = [T::zero(); EDGE / 4];
         for (i, to) in vectors.iter_mut().enumerate() {
             let $pair = Pair::new($columns, $half, i);
             *to = $vector;
@@ -218,33 +217,33 @@ unsafe fn gathered<T: Copy + Default>(plane: &[*const u8; EDGE], at: usize) -> [
 ///
 /// # Safety
 ///
-/// The machine has the unit's instructions. They can be read.
+/// The machine has the target's instructions. They can be read.
 #[inline(always)]
-unsafe fn halves<U: Unit>(columns: &Columns, at: usize) -> U::Floats {
+unsafe fn halves<T: Target>(columns: &Columns, at: usize) -> T::Floats {
     // SAFETY: the caller says so.
-    unsafe { U::halves(&gathered(&columns.codes, at)) }
+    unsafe { T::halves(&gathered(&columns.codes, at)) }
 }
 
 /// Sixteen bytes of each column at `at` in its codes, as four vectors of four bytes of each.
 ///
 /// # Safety
 ///
-/// The machine has the unit's instructions. They can be read.
+/// The machine has the target's instructions. They can be read.
 #[inline(always)]
-unsafe fn four_words<U: Unit>(columns: &Columns, at: usize) -> [U::Ints; 4] {
+unsafe fn four_words<T: Target>(columns: &Columns, at: usize) -> [T::Ints; 4] {
     // SAFETY: the caller says so.
     unsafe {
-        let mut rows = [U::zero(); 4];
+        let mut rows = [T::zero(); 4];
         for (i, row) in rows.iter_mut().enumerate() {
             let [a, b, c, d] = [i, 4 + i, 8 + i, 12 + i];
-            *row = U::four([
+            *row = T::four([
                 columns.codes[a].add(at),
                 columns.codes[b].add(at),
                 columns.codes[c].add(at),
                 columns.codes[d].add(at),
             ]);
         }
-        transposed_fours::<U>(rows)
+        transposed_fours::<T>(rows)
     }
 }
 
@@ -252,19 +251,19 @@ unsafe fn four_words<U: Unit>(columns: &Columns, at: usize) -> [U::Ints; 4] {
 ///
 /// # Safety
 ///
-/// The machine has the unit's instructions.
+/// The machine has the target's instructions.
 #[inline(always)]
-pub unsafe fn transposed_fours<U: Unit>(rows: [U::Ints; 4]) -> [U::Ints; 4] {
+pub unsafe fn transposed_fours<T: Target>(rows: [T::Ints; 4]) -> [T::Ints; 4] {
     let [a, b, c, d] = rows;
     // SAFETY: the caller says so.
     unsafe {
-        let (low, high) = (U::low_u32(a, b), U::high_u32(a, b));
-        let (next_low, next_high) = (U::low_u32(c, d), U::high_u32(c, d));
+        let (low, high) = (T::low_u32(a, b), T::high_u32(a, b));
+        let (next_low, next_high) = (T::low_u32(c, d), T::high_u32(c, d));
         [
-            U::low_u64(low, next_low),
-            U::high_u64(low, next_low),
-            U::low_u64(high, next_high),
-            U::high_u64(high, next_high),
+            T::low_u64(low, next_low),
+            T::high_u64(low, next_low),
+            T::low_u64(high, next_high),
+            T::high_u64(high, next_high),
         ]
     }
 }
@@ -273,22 +272,22 @@ pub unsafe fn transposed_fours<U: Unit>(rows: [U::Ints; 4]) -> [U::Ints; 4] {
 ///
 /// # Safety
 ///
-/// The machine has the unit's instructions.
+/// The machine has the target's instructions.
 #[inline(always)]
-unsafe fn byte<U: Unit>(words: U::Ints, i: usize) -> U::Floats {
+unsafe fn byte<T: Target>(words: T::Ints, i: usize) -> T::Floats {
     // SAFETY: the caller says so.
-    unsafe { U::to_floats(U::and(U::shr_u32(words, 8 * i as i32), U::every_i32(255))) }
+    unsafe { T::to_floats(T::and(T::shr_u32(words, 8 * i as i32), T::every_i32(255))) }
 }
 
 /// Byte `i` of each 32 bits, signed.
 ///
 /// # Safety
 ///
-/// The machine has the unit's instructions.
+/// The machine has the target's instructions.
 #[inline(always)]
-unsafe fn signed_byte<U: Unit>(words: U::Ints, i: usize) -> U::Floats {
+unsafe fn signed_byte<T: Target>(words: T::Ints, i: usize) -> T::Floats {
     // SAFETY: the caller says so.
-    unsafe { U::to_floats(U::shr_i32(U::shl_i32(words, 24 - 8 * i as i32), 24)) }
+    unsafe { T::to_floats(T::shr_i32(T::shl_i32(words, 24 - 8 * i as i32), 24)) }
 }
 
 mod planes;
@@ -299,7 +298,7 @@ pub use q3_k::Q3K;
 
 /// Blocks of 32 numbers that begin with a scale, and with a minimum where the coding has minima.
 macro_rules! blocks_of_32 {
-    ($(#[$doc:meta])* $name:ident, $block:expr, $format:expr, $second:expr, $greatest:expr, $unit:ident, |$pair:ident, $at:ident| $codes:expr) => {
+    ($(#[$doc:meta])* $name:ident, $block:expr, $format:expr, $second:expr, $greatest:expr, $target:ident, |$pair:ident, $at:ident| $codes:expr) => {
         $(#[$doc])*
         pub struct $name;
 
@@ -311,21 +310,21 @@ macro_rules! blocks_of_32 {
             const GREATEST: u8 = $greatest;
 
             #[inline(always)]
-            unsafe fn factors<U: Unit, const STEPS: usize>(_: WeightFormat, columns: &Columns, first: usize, to: &mut Factors) {
+            unsafe fn factors<T: Target, const STEPS: usize>(_: WeightFormat, columns: &Columns, first: usize, to: &mut Factors) {
                 for step in 0..STEPS {
                     let at = opaque((first / STEP + step) * $block.bytes());
                     // SAFETY: the caller says that the columns have these blocks.
                     unsafe {
-                        U::store_floats(&mut to.scales[step], halves::<U>(columns, at));
+                        T::store_floats(&mut to.scales[step], halves::<T>(columns, at));
                         if let Second::Minima = Self::SECOND {
-                            U::store_floats(&mut to.seconds[step], halves::<U>(columns, at + 2));
+                            T::store_floats(&mut to.seconds[step], halves::<T>(columns, at + 2));
                         }
                     }
                 }
             }
 
             #[inline(always)]
-            unsafe fn codes<$unit: Unit>(columns: &Columns, half: usize, first: usize, step: usize) -> HalfCodes<$unit> {
+            unsafe fn codes<$target: Target>(columns: &Columns, half: usize, first: usize, step: usize) -> HalfCodes<$target> {
                 let $at = opaque((first / STEP + step) * $block.bytes());
                 // SAFETY: the caller says that the columns have this block.
                 unsafe { vectors!(columns, half, $pair => $codes) }
@@ -337,46 +336,46 @@ macro_rules! blocks_of_32 {
 blocks_of_32!(
     /// [`Block::Q8_0`]
     Q8_0, Block::Q8_0, WIDE, Second::Zero(128), u8::MAX,
-    U, |pair, at| from_signed::<U>(two::<U>(pair, at + 2))
+    T, |pair, at| from_signed::<T>(two::<T>(pair, at + 2))
 );
 blocks_of_32!(
     /// [`Block::Q4_0`]
     Q4_0, Block::Q4_0, NARROW, Second::Zero(8), 15,
-    U, |pair, at| two_of_nibbles::<U>(pair, at + 2)
+    T, |pair, at| two_of_nibbles::<T>(pair, at + 2)
 );
 blocks_of_32!(
     /// [`Block::Q4_1`]
     Q4_1, Block::Q4_1, NARROW, Second::Minima, 15,
-    U, |pair, at| two_of_nibbles::<U>(pair, at + 4)
+    T, |pair, at| two_of_nibbles::<T>(pair, at + 4)
 );
 blocks_of_32!(
     /// [`Block::Q5_0`]
     Q5_0, Block::Q5_0, WIDE, Second::Zero(16), 31,
-    U, |pair, at| with_fifth_bits::<U>(pair, at + 2)
+    T, |pair, at| with_fifth_bits::<T>(pair, at + 2)
 );
 blocks_of_32!(
     /// [`Block::Q5_1`]
     Q5_1, Block::Q5_1, WIDE, Second::Minima, 31,
-    U, |pair, at| with_fifth_bits::<U>(pair, at + 4)
+    T, |pair, at| with_fifth_bits::<T>(pair, at + 4)
 );
 blocks_of_32!(
     /// [`Block::Iq4Nl`]
     Iq4Nl, Block::Iq4Nl, NARROW, Second::Zero(128), u8::MAX,
-    U, |pair, at| from_table::<U>(two_of_nibbles::<U>(pair, at + 2))
+    T, |pair, at| from_table::<T>(two_of_nibbles::<T>(pair, at + 2))
 );
 
 /// Codes of four bits whose fifth bits are the 32 bits before them.
 ///
 /// # Safety
 ///
-/// The machine has the unit's instructions. Twenty bytes can be read, `at` bytes from the beginning of the columns.
+/// The machine has the target's instructions. Twenty bytes can be read, `at` bytes from the beginning of the columns.
 #[inline(always)]
-unsafe fn with_fifth_bits<U: Unit>(pair: Pair, at: usize) -> U::Ints {
+unsafe fn with_fifth_bits<T: Target>(pair: Pair, at: usize) -> T::Ints {
     // SAFETY: the caller says so.
     unsafe {
-        let low = two_of_nibbles::<U>(pair, at + 4);
+        let low = two_of_nibbles::<T>(pair, at + 4);
         let [first, second] = pair.at(at);
-        U::add_fifth_bits(low, [first.cast::<u32>().read_unaligned(), second.cast::<u32>().read_unaligned()])
+        T::add_fifth_bits(low, [first.cast::<u32>().read_unaligned(), second.cast::<u32>().read_unaligned()])
     }
 }
 
@@ -384,20 +383,20 @@ unsafe fn with_fifth_bits<U: Unit>(pair: Pair, at: usize) -> U::Ints {
 ///
 /// # Safety
 ///
-/// The machine has the unit's instructions.
+/// The machine has the target's instructions.
 #[inline(always)]
-unsafe fn from_signed<U: Unit>(bytes: U::Ints) -> U::Ints {
+unsafe fn from_signed<T: Target>(bytes: T::Ints) -> T::Ints {
     // SAFETY: the caller says so.
-    unsafe { if U::IS_SIGNED { bytes } else { U::xor(bytes, U::every_u8(128)) } }
+    unsafe { if T::IS_SIGNED { bytes } else { T::xor(bytes, T::every_u8(128)) } }
 }
 
 /// The numbers of [`IQ4`] as codes whose zero is 128.
 ///
 /// # Safety
 ///
-/// The machine has the unit's instructions.
+/// The machine has the target's instructions.
 #[inline(always)]
-unsafe fn from_table<U: Unit>(codes: U::Ints) -> U::Ints {
+unsafe fn from_table<T: Target>(codes: T::Ints) -> T::Ints {
     /// Signed numbers, and unsigned ones with 128 more.
     const TABLES: [[u8; 16]; 2] = {
         let (mut tables, mut i) = ([[0; 16]; 2], 0);
@@ -409,31 +408,31 @@ unsafe fn from_table<U: Unit>(codes: U::Ints) -> U::Ints {
         tables
     };
     // SAFETY: the caller says so.
-    unsafe { U::look_up(if U::IS_SIGNED { &TABLES[0] } else { &TABLES[1] }, codes) }
+    unsafe { T::look_up(codes, if T::IS_SIGNED { &TABLES[0] } else { &TABLES[1] }) }
 }
 
 /// Eight scales and minima of the blocks of [`Block::Q4K`] or [`Block::Q5K`] at `at`, as `scale_and_min` takes them from their 12 bytes.
 ///
 /// # Safety
 ///
-/// The machine has the unit's instructions. Sixteen bytes can be read.
+/// The machine has the target's instructions. Sixteen bytes can be read.
 #[inline(always)]
-unsafe fn scales_and_minima<U: Unit>(columns: &Columns, at: usize, to: &mut Factors) {
+unsafe fn scales_and_minima<T: Target>(columns: &Columns, at: usize, to: &mut Factors) {
     // SAFETY: the caller says so.
     unsafe {
-        let [factors, scales, minima, high] = four_words::<U>(columns, at);
+        let [factors, scales, minima, high] = four_words::<T>(columns, at);
         let (low_six, low_four, two) =
-            (U::every_i32(0x3f3f_3f3f), U::every_i32(0x0f0f_0f0f), U::every_i32(0x3030_3030));
-        let d = U::from_halves(factors);
+            (T::every_i32(0x3f3f_3f3f), T::every_i32(0x0f0f_0f0f), T::every_i32(0x3030_3030));
+        let d = T::from_halves(factors);
         // What is taken away is added with another sign.
-        let e = U::from_halves(U::xor(U::shr_u32(factors, 16), U::every_i32(0x8000)));
-        let upper = [U::and(U::shr_u32(scales, 2), two), U::and(U::shr_u32(minima, 2), two)];
-        let (high, next_high) = (U::and(high, low_four), U::and(U::shr_u32(high, 4), low_four));
-        let scales = [U::and(scales, low_six), U::or(high, upper[0])];
-        let minima = [U::and(minima, low_six), U::or(next_high, upper[1])];
+        let e = T::from_halves(T::xor(T::shr_u32(factors, 16), T::every_i32(0x8000)));
+        let upper = [T::and(T::shr_u32(scales, 2), two), T::and(T::shr_u32(minima, 2), two)];
+        let (high, next_high) = (T::and(high, low_four), T::and(T::shr_u32(high, 4), low_four));
+        let scales = [T::and(scales, low_six), T::or(high, upper[0])];
+        let minima = [T::and(minima, low_six), T::or(next_high, upper[1])];
         for j in 0..PIECE_STEPS {
-            U::store_floats(&mut to.scales[j], U::mul(d, byte::<U>(scales[j / 4], j % 4)));
-            U::store_floats(&mut to.seconds[j], U::mul(e, byte::<U>(minima[j / 4], j % 4)));
+            T::store_floats(&mut to.scales[j], T::mul(d, byte::<T>(scales[j / 4], j % 4)));
+            T::store_floats(&mut to.seconds[j], T::mul(e, byte::<T>(minima[j / 4], j % 4)));
         }
     }
 }
@@ -457,18 +456,23 @@ impl Integers for Q4K {
     const GREATEST: u8 = 15;
 
     #[inline(always)]
-    unsafe fn factors<U: Unit, const STEPS: usize>(_: WeightFormat, columns: &Columns, first: usize, to: &mut Factors) {
+    unsafe fn factors<T: Target, const STEPS: usize>(
+        _: WeightFormat,
+        columns: &Columns,
+        first: usize,
+        to: &mut Factors,
+    ) {
         // SAFETY: the caller says that the columns have this block.
-        unsafe { scales_and_minima::<U>(columns, whole_block::<STEPS>(Block::Q4K, first), to) }
+        unsafe { scales_and_minima::<T>(columns, whole_block::<STEPS>(Block::Q4K, first), to) }
     }
 
     #[inline(always)]
-    unsafe fn codes<U: Unit>(columns: &Columns, half: usize, first: usize, step: usize) -> HalfCodes<U> {
+    unsafe fn codes<T: Target>(columns: &Columns, half: usize, first: usize, step: usize) -> HalfCodes<T> {
         let at = opaque(whole_block::<PIECE_STEPS>(Block::Q4K, first) + 16 + step / 2 * 32);
         // SAFETY: the caller says that the columns have this block.
         unsafe {
-            let four = U::every_u8(15);
-            vectors!(columns, half, pair => U::and(U::shr_u32(two::<U>(pair, at), 4 * (step as i32 % 2)), four))
+            let four = T::every_u8(15);
+            vectors!(columns, half, pair => T::and(T::shr_u32(two::<T>(pair, at), 4 * (step as i32 % 2)), four))
         }
     }
 }
@@ -485,20 +489,25 @@ impl Integers for Q5K {
     const GREATEST: u8 = 31;
 
     #[inline(always)]
-    unsafe fn factors<U: Unit, const STEPS: usize>(_: WeightFormat, columns: &Columns, first: usize, to: &mut Factors) {
+    unsafe fn factors<T: Target, const STEPS: usize>(
+        _: WeightFormat,
+        columns: &Columns,
+        first: usize,
+        to: &mut Factors,
+    ) {
         // SAFETY: the caller says that the columns have this block.
-        unsafe { scales_and_minima::<U>(columns, whole_block::<STEPS>(Block::Q5K, first), to) }
+        unsafe { scales_and_minima::<T>(columns, whole_block::<STEPS>(Block::Q5K, first), to) }
     }
 
     #[inline(always)]
-    unsafe fn codes<U: Unit>(columns: &Columns, half: usize, first: usize, step: usize) -> HalfCodes<U> {
+    unsafe fn codes<T: Target>(columns: &Columns, half: usize, first: usize, step: usize) -> HalfCodes<T> {
         let block = opaque(whole_block::<PIECE_STEPS>(Block::Q5K, first));
         // SAFETY: the caller says that the columns have this block.
         unsafe {
             let low_at = opaque(block + 48 + step / 2 * 32);
             vectors!(columns, half, pair => {
-                let low = U::shr_u32(two::<U>(pair, low_at), 4 * (step as i32 % 2));
-                U::four_and_more(low, two::<U>(pair, block + 16), step as i32, 1)
+                let low = T::shr_u32(two::<T>(pair, low_at), 4 * (step as i32 % 2));
+                T::four_and_more(low, two::<T>(pair, block + 16), step as i32, 1)
             })
         }
     }
@@ -516,27 +525,32 @@ impl Integers for Q6K {
     const GREATEST: u8 = 63;
 
     #[inline(always)]
-    unsafe fn factors<U: Unit, const STEPS: usize>(_: WeightFormat, columns: &Columns, first: usize, to: &mut Factors) {
+    unsafe fn factors<T: Target, const STEPS: usize>(
+        _: WeightFormat,
+        columns: &Columns,
+        first: usize,
+        to: &mut Factors,
+    ) {
         let at = whole_block::<STEPS>(Block::Q6K, first);
         // SAFETY: the caller says that the columns have this block.
         unsafe {
-            let (d, scales) = (halves::<U>(columns, at + 208), four_words::<U>(columns, at + 192));
+            let (d, scales) = (halves::<T>(columns, at + 208), four_words::<T>(columns, at + 192));
             for (k, to) in to.scales.iter_mut().enumerate() {
-                U::store_floats(to, U::mul(d, signed_byte::<U>(scales[k / 4], k % 4)));
+                T::store_floats(to, T::mul(d, signed_byte::<T>(scales[k / 4], k % 4)));
             }
         }
     }
 
     #[inline(always)]
-    unsafe fn codes<U: Unit>(columns: &Columns, half: usize, first: usize, step: usize) -> HalfCodes<U> {
+    unsafe fn codes<T: Target>(columns: &Columns, half: usize, first: usize, step: usize) -> HalfCodes<T> {
         let block = whole_block::<PIECE_STEPS>(Block::Q6K, first);
         let (part, quarter) = (step / 4, step % 4);
         let (low_at, high_at) = (opaque(block + part * 64 + quarter % 2 * 32), opaque(block + 128 + part * 32));
         // SAFETY: the caller says that the columns have this block.
         unsafe {
             vectors!(columns, half, pair => {
-                let low = U::shr_u32(two::<U>(pair, low_at), 4 * (quarter as i32 / 2));
-                U::four_and_more(low, two::<U>(pair, high_at), 2 * quarter as i32, 3)
+                let low = T::shr_u32(two::<T>(pair, low_at), 4 * (quarter as i32 / 2));
+                T::four_and_more(low, two::<T>(pair, high_at), 2 * quarter as i32, 3)
             })
         }
     }
@@ -552,27 +566,32 @@ impl Integers for Iq4Xs {
     const GREATEST: u8 = u8::MAX;
 
     #[inline(always)]
-    unsafe fn factors<U: Unit, const STEPS: usize>(_: WeightFormat, columns: &Columns, first: usize, to: &mut Factors) {
+    unsafe fn factors<T: Target, const STEPS: usize>(
+        _: WeightFormat,
+        columns: &Columns,
+        first: usize,
+        to: &mut Factors,
+    ) {
         let at = whole_block::<STEPS>(Block::Iq4Xs, first);
         // SAFETY: the caller says that the columns have this block; the arrays have 64 bytes.
         unsafe {
             let (high, low): ([u32; EDGE], [u32; EDGE]) =
                 (gathered(&columns.codes, at), gathered(&columns.codes, at + 4));
-            let (factors, low) = (U::load(high.as_ptr().cast()), U::load(low.as_ptr().cast()));
-            let (d, high) = (U::from_halves(factors), U::shr_u32(factors, 16));
+            let (factors, low) = (T::load(high.as_ptr().cast()), T::load(low.as_ptr().cast()));
+            let (d, high) = (T::from_halves(factors), T::shr_u32(factors, 16));
             for j in 0..PIECE_STEPS {
-                let low = U::and(U::shr_u32(low, 4 * j as i32), U::every_i32(15));
-                let high = U::shl_i32(U::and(U::shr_u32(high, 2 * j as i32), U::every_i32(3)), 4);
-                let scale = U::sub_i32(U::or(low, high), U::every_i32(32));
-                U::store_floats(&mut to.scales[j], U::mul(d, U::to_floats(scale)));
+                let low = T::and(T::shr_u32(low, 4 * j as i32), T::every_i32(15));
+                let high = T::shl_i32(T::and(T::shr_u32(high, 2 * j as i32), T::every_i32(3)), 4);
+                let scale = T::sub_i32(T::or(low, high), T::every_i32(32));
+                T::store_floats(&mut to.scales[j], T::mul(d, T::to_floats(scale)));
             }
         }
     }
 
     #[inline(always)]
-    unsafe fn codes<U: Unit>(columns: &Columns, half: usize, first: usize, step: usize) -> HalfCodes<U> {
+    unsafe fn codes<T: Target>(columns: &Columns, half: usize, first: usize, step: usize) -> HalfCodes<T> {
         let at = opaque(whole_block::<PIECE_STEPS>(Block::Iq4Xs, first) + 8 + step * 16);
         // SAFETY: the caller says that the columns have this block.
-        unsafe { vectors!(columns, half, pair => from_table::<U>(two_of_nibbles::<U>(pair, at))) }
+        unsafe { vectors!(columns, half, pair => from_table::<T>(two_of_nibbles::<T>(pair, at))) }
     }
 }

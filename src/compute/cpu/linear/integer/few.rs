@@ -10,7 +10,7 @@ use super::super::tiles::{chunk_columns, prefetch_line};
 use super::super::{Call, for_columns};
 use super::activations::{Form, Group, Rounded, group_bytes, rounded};
 use super::codings::{Columns, Factors, Integers, PIECE_STEPS, Second, second};
-use super::unit::{Unit, Work};
+use super::target::{Target, Work};
 use super::{EDGE, LINE_BYTES, STEP, add_scaled, by_coding, store};
 use crate::cpu::Pool;
 use crate::cpu::matrix::Segment;
@@ -23,14 +23,14 @@ use std::sync::atomic::{Ordering, compiler_fence};
 const AHEAD_BYTES: usize = 32 << 10;
 
 /// Computes the columns of `out` in `columns`.
-pub fn run<U: Unit>(pool: &Pool, scratch: &mut Scratch, call: &Call, x: &[f32], columns: Range<usize>) {
-    let by_segment: fn(&Pool, &mut Scratch, &Call, &[f32], Range<usize>) = by_coding!(call.coding, run_as, U);
+pub fn run<T: Target>(pool: &Pool, scratch: &mut Scratch, call: &Call, x: &[f32], columns: Range<usize>) {
+    let by_segment: fn(&Pool, &mut Scratch, &Call, &[f32], Range<usize>) = by_coding!(call.coding, run_as, T);
     by_segment(pool, scratch, call, x, columns);
 }
 
-fn run_as<U: Unit, D: Integers>(pool: &Pool, scratch: &mut Scratch, call: &Call, x: &[f32], columns: Range<usize>) {
+fn run_as<T: Target, D: Integers>(pool: &Pool, scratch: &mut Scratch, call: &Call, x: &[f32], columns: Range<usize>) {
     let inputs = call.weight.cols();
-    let x = rounded::<U, D>(pool, &mut scratch.x, x, (call.tokens, inputs));
+    let x = rounded::<T, D>(pool, &mut scratch.x, x, (call.tokens, inputs));
     let chunk = chunk_columns(call.row_bytes, columns.len(), pool.threads(), EDGE);
     for_columns(pool, columns, chunk, &|_, range, later| {
         for (segment, following) in call.segments(range, later) {
@@ -38,18 +38,18 @@ fn run_as<U: Unit, D: Integers>(pool: &Pool, scratch: &mut Scratch, call: &Call,
             for first in (0..segment.rows.len()).step_by(EDGE) {
                 let columns = &Columns::new(&segment, first);
                 let mut row = 0;
-                // SAFETY: `run` of the module above chose the unit for the machine's `Isa`.
+                // SAFETY: `run` of the module above chose the target for the machine's `Isa`.
                 unsafe {
-                    while row + 4 <= call.tokens && const { U::FEW >= 4 } {
-                        U::enter(Tile::<D, 4> { walk: &walk, columns, first, row, coding: PhantomData });
+                    while row + 4 <= call.tokens && const { T::FEW >= 4 } {
+                        T::enter(Tile::<D, 4> { walk: &walk, columns, first, row, coding: PhantomData });
                         row += 4;
                     }
-                    if row + 2 <= call.tokens && const { U::FEW >= 2 } {
-                        U::enter(Tile::<D, 2> { walk: &walk, columns, first, row, coding: PhantomData });
+                    if row + 2 <= call.tokens && const { T::FEW >= 2 } {
+                        T::enter(Tile::<D, 2> { walk: &walk, columns, first, row, coding: PhantomData });
                         row += 2;
                     }
                     if row < call.tokens {
-                        U::enter(Tile::<D, 1> { walk: &walk, columns, first, row, coding: PhantomData });
+                        T::enter(Tile::<D, 1> { walk: &walk, columns, first, row, coding: PhantomData });
                     }
                 }
             }
@@ -86,7 +86,7 @@ impl<D: Integers, const ROWS: usize> Work for Tile<'_, D, ROWS> {
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<U: Unit>(self) {
+    unsafe fn run<T: Target>(self) {
         let Tile { walk, columns, first, row, .. } = self;
         // A loop and no closure: closures do not always become part of a function with these instructions.
         let mut rows = Rows { groups: [std::ptr::null(); ROWS], integers: [std::ptr::null(); ROWS] };
@@ -97,17 +97,17 @@ impl<D: Integers, const ROWS: usize> Work for Tile<'_, D, ROWS> {
         let (steps, whole) = (walk.inputs / STEP, walk.inputs / STEP / PIECE_STEPS * PIECE_STEPS);
         // SAFETY: the caller says what the machine has; the columns have all steps of `inputs`, whole blocks, and `x` has them too.
         unsafe {
-            let mut sums = [U::every(0.0); ROWS];
+            let mut sums = [T::every(0.0); ROWS];
             for step in (0..whole).step_by(PIECE_STEPS) {
                 let piece = Piece { coding, first: step, ahead: walk.ahead(first, step) };
-                add::<U, D, ROWS, PIECE_STEPS>(&mut sums, &mut factors, columns, &rows, piece);
+                add::<T, D, ROWS, PIECE_STEPS>(&mut sums, &mut factors, columns, &rows, piece);
             }
             for step in whole..steps {
                 let piece = Piece { coding, first: step, ahead: walk.ahead(first, step) };
-                add::<U, D, ROWS, 1>(&mut sums, &mut factors, columns, &rows, piece);
+                add::<T, D, ROWS, 1>(&mut sums, &mut factors, columns, &rows, piece);
             }
             for (i, sums) in sums.into_iter().enumerate() {
-                store::<U>(walk.call, walk.segment, first, row + i, sums);
+                store::<T>(walk.call, walk.segment, first, row + i, sums);
             }
         }
     }
@@ -143,10 +143,10 @@ struct Piece {
 ///
 /// # Safety
 ///
-/// The machine has the unit's instructions. The columns and `x` have these steps.
+/// The machine has the target's instructions. The columns and `x` have these steps.
 #[inline(always)]
-unsafe fn add<U: Unit, D: Integers, const ROWS: usize, const STEPS: usize>(
-    sums: &mut [U::Floats; ROWS],
+unsafe fn add<T: Target, D: Integers, const ROWS: usize, const STEPS: usize>(
+    sums: &mut [T::Floats; ROWS],
     factors: &mut Factors,
     columns: &Columns,
     rows: &Rows<ROWS>,
@@ -155,17 +155,17 @@ unsafe fn add<U: Unit, D: Integers, const ROWS: usize, const STEPS: usize>(
     let period = const { if ROWS == 1 && D::PERIOD < STEPS { D::PERIOD } else { 1 } };
     // SAFETY: the caller says so.
     unsafe {
-        D::factors::<U, STEPS>(piece.coding, columns, piece.first * STEP, factors);
+        D::factors::<T, STEPS>(piece.coding, columns, piece.first * STEP, factors);
         // For one row a period is written out here: the compiler leaves it a loop, which shifts by numbers that it does not know. With four
         // rows that was faster.
         for step in (0..STEPS).step_by(period) {
-            add_step::<U, D, ROWS>(sums, factors, columns, rows, piece, step);
+            add_step::<T, D, ROWS>(sums, factors, columns, rows, piece, step);
             if period >= 2 {
-                add_step::<U, D, ROWS>(sums, factors, columns, rows, piece, step + 1);
+                add_step::<T, D, ROWS>(sums, factors, columns, rows, piece, step + 1);
             }
             if period == 4 {
-                add_step::<U, D, ROWS>(sums, factors, columns, rows, piece, step + 2);
-                add_step::<U, D, ROWS>(sums, factors, columns, rows, piece, step + 3);
+                add_step::<T, D, ROWS>(sums, factors, columns, rows, piece, step + 2);
+                add_step::<T, D, ROWS>(sums, factors, columns, rows, piece, step + 3);
             }
         }
     }
@@ -177,8 +177,8 @@ unsafe fn add<U: Unit, D: Integers, const ROWS: usize, const STEPS: usize>(
 ///
 /// As [`add`].
 #[inline(always)]
-unsafe fn add_step<U: Unit, D: Integers, const ROWS: usize>(
-    sums: &mut [U::Floats; ROWS],
+unsafe fn add_step<T: Target, D: Integers, const ROWS: usize>(
+    sums: &mut [T::Floats; ROWS],
     factors: &Factors,
     columns: &Columns,
     rows: &Rows<ROWS>,
@@ -196,36 +196,36 @@ unsafe fn add_step<U: Unit, D: Integers, const ROWS: usize>(
         compiler_fence(Ordering::SeqCst);
         // Eight columns after the other eight: registers do not hold the codes of 16.
         let [left, right] = [
-            half_sums::<U, D, ROWS>(columns, rows, 0, first, step),
-            half_sums::<U, D, ROWS>(columns, rows, 1, first, step),
+            half_sums::<T, D, ROWS>(columns, rows, 0, first, step),
+            half_sums::<T, D, ROWS>(columns, rows, 1, first, step),
         ];
         for i in 0..ROWS {
             let group = &*rows.groups[i].add(first + step);
-            sums[i] = add_group::<U, D>(sums[i], [left[i], right[i]], group, factors, step);
+            sums[i] = add_group::<T, D>(sums[i], [left[i], right[i]], group, factors, step);
         }
     }
 }
 
-/// The sums of the products of eight columns, the first ones or the last ones, with a group of each row: see [`Unit::sums`].
+/// The sums of the products of eight columns, the first ones or the last ones, with a group of each row: see [`Target::sums`].
 ///
 /// # Safety
 ///
 /// As [`add`].
 #[inline(always)]
-unsafe fn half_sums<U: Unit, D: Integers, const ROWS: usize>(
+unsafe fn half_sums<T: Target, D: Integers, const ROWS: usize>(
     columns: &Columns,
     rows: &Rows<ROWS>,
     half: usize,
     first: usize,
     step: usize,
-) -> [U::Ints; ROWS] {
-    let group_bytes = const { group_bytes(Form::of::<U, D>(), D::FORMAT) };
+) -> [T::Ints; ROWS] {
+    let group_bytes = const { group_bytes(Form::of::<T, D>(), D::FORMAT) };
     // SAFETY: the caller says so.
     unsafe {
-        let mut sums = [U::zero(); ROWS];
-        let codes = D::codes::<U>(columns, half, first * STEP, step);
+        let mut sums = [T::zero(); ROWS];
+        let codes = D::codes::<T>(columns, half, first * STEP, step);
         for (integers, sums) in rows.integers.iter().zip(&mut sums) {
-            *sums = U::sums::<D>(codes, integers.add((first + step) * group_bytes));
+            *sums = T::sums::<D>(codes, integers.add((first + step) * group_bytes));
         }
         sums
     }
@@ -235,34 +235,34 @@ unsafe fn half_sums<U: Unit, D: Integers, const ROWS: usize>(
 ///
 /// # Safety
 ///
-/// The machine has the unit's instructions.
+/// The machine has the target's instructions.
 #[inline(always)]
-unsafe fn add_group<U: Unit, D: Integers>(
-    sums: U::Floats,
-    [first, second]: [U::Ints; 2],
+unsafe fn add_group<T: Target, D: Integers>(
+    sums: T::Floats,
+    [first, second]: [T::Ints; 2],
     group: &Group,
     factors: &Factors,
     step: usize,
-) -> U::Floats {
+) -> T::Floats {
     // SAFETY: the caller says so.
     unsafe {
-        let (even, odd) = (U::even_quarters(first, second), U::odd_quarters(first, second));
-        let x_scale = U::every(group.scale);
+        let (even, odd) = (T::even_quarters(first, second), T::odd_quarters(first, second));
+        let x_scale = T::every(group.scale);
         if D::HAS_HALVES {
             let mut sums = sums;
             for (half, integers) in [even, odd].into_iter().enumerate() {
-                let scales = U::load_floats(&factors.scales[2 * step + half]);
-                let sum = U::every(group.halves[half]);
-                sums = add_scaled::<U>(sums, without_zeros::<U, D>(integers, sum, factors, step), scales, x_scale);
+                let scales = T::load_floats(&factors.scales[2 * step + half]);
+                let sum = T::every(group.halves[half]);
+                sums = add_scaled::<T>(sums, without_zeros::<T, D>(integers, sum, factors, step), scales, x_scale);
             }
             return sums;
         }
-        let scales = U::load_floats(&factors.scales[step]);
-        let sum = U::every(group.halves[0] + group.halves[1]);
-        let integers = without_zeros::<U, D>(U::add_i32(even, odd), sum, factors, step);
-        let sums = add_scaled::<U>(sums, integers, scales, x_scale);
+        let scales = T::load_floats(&factors.scales[step]);
+        let sum = T::every(group.halves[0] + group.halves[1]);
+        let integers = without_zeros::<T, D>(T::add_i32(even, odd), sum, factors, step);
+        let sums = add_scaled::<T>(sums, integers, scales, x_scale);
         match D::SECOND {
-            Second::Minima => U::mul_add(U::load_floats(&factors.seconds[step]), U::every(group.scaled_sum), sums),
+            Second::Minima => T::mul_add(T::load_floats(&factors.seconds[step]), T::every(group.scaled_sum), sums),
             _ => sums,
         }
     }
@@ -272,21 +272,21 @@ unsafe fn add_group<U: Unit, D: Integers>(
 ///
 /// # Safety
 ///
-/// The machine has the unit's instructions.
+/// The machine has the target's instructions.
 #[inline(always)]
-unsafe fn without_zeros<U: Unit, D: Integers>(
-    integers: U::Ints,
-    sum_of_x: U::Floats,
+unsafe fn without_zeros<T: Target, D: Integers>(
+    integers: T::Ints,
+    sum_of_x: T::Floats,
     factors: &Factors,
     step: usize,
-) -> U::Floats {
+) -> T::Floats {
     // SAFETY: the caller says so.
     unsafe {
-        let integers = U::to_floats(integers);
-        match const { second::<U, D>() } {
+        let integers = T::to_floats(integers);
+        match const { second::<T, D>() } {
             Second::Minima | Second::Zero(0) => integers,
-            Second::Zero(zero) => U::mul_sub_from(U::every(f32::from(zero)), sum_of_x, integers),
-            Second::Zeros => U::mul_sub_from(U::load_floats(&factors.seconds[step]), sum_of_x, integers),
+            Second::Zero(zero) => T::mul_sub_from(T::every(f32::from(zero)), sum_of_x, integers),
+            Second::Zeros => T::mul_sub_from(T::load_floats(&factors.seconds[step]), sum_of_x, integers),
         }
     }
 }

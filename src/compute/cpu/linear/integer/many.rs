@@ -7,10 +7,11 @@ use super::super::{Call, for_columns};
 use super::activations::{Form, Group, Rounded, group_bytes, rounded};
 use super::codings::{Integers, Second, second};
 use super::panel::{Layout, Panel, Product, StepFactors, chunk_columns, parts, staged_numbers};
-use super::unit::{Unit, Work};
+use super::target::{Target, Work};
 use super::{EDGE, STEP, add_scaled, by_coding, store};
 use crate::cpu::Pool;
 use crate::cpu::disjoint::Disjoint;
+use crate::cpu::lanes::simd::Simd;
 use crate::cpu::matrix::Segment;
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -19,31 +20,31 @@ use std::ops::Range;
 const FEW_ROWS: usize = 32;
 
 /// Computes the columns of `out` in `columns`.
-pub fn run<U: Unit>(pool: &Pool, scratch: &mut Scratch, call: &Call, x: &[f32], columns: Range<usize>) {
-    let by_segment: fn(&Pool, &mut Scratch, &Call, &[f32], Range<usize>) = by_coding!(call.coding, run_as, U);
+pub fn run<T: Target>(pool: &Pool, scratch: &mut Scratch, call: &Call, x: &[f32], columns: Range<usize>) {
+    let by_segment: fn(&Pool, &mut Scratch, &Call, &[f32], Range<usize>) = by_coding!(call.coding, run_as, T);
     by_segment(pool, scratch, call, x, columns);
 }
 
-fn run_as<U: Unit, D: Integers>(pool: &Pool, scratch: &mut Scratch, call: &Call, x: &[f32], columns: Range<usize>) {
-    match const { Form::of::<U, D>() } {
-        Form::EvenOdd | Form::Words => run_in::<D, U::Words>(pool, scratch, call, x, columns),
-        Form::Digits | Form::Bytes => run_in::<D, U::Bytes>(pool, scratch, call, x, columns),
+fn run_as<T: Target, D: Integers>(pool: &Pool, scratch: &mut Scratch, call: &Call, x: &[f32], columns: Range<usize>) {
+    match const { Form::of::<T, D>() } {
+        Form::EvenOdd | Form::Words => run_in::<D, T::Words>(pool, scratch, call, x, columns),
+        Form::Digits | Form::Bytes => run_in::<D, T::Bytes>(pool, scratch, call, x, columns),
     }
 }
 
 fn run_in<D: Integers, L: Sums>(pool: &Pool, scratch: &mut Scratch, call: &Call, x: &[f32], columns: Range<usize>) {
     let inputs = call.weight.cols();
     let Scratch { x: room, staged } = scratch;
-    let x = rounded::<L::Unit, D>(pool, room, x, (call.tokens, inputs));
+    let x = rounded::<L::Target, D>(pool, room, x, (call.tokens, inputs));
     let (chunk, numbers) = (chunk_columns(inputs, columns.len(), pool.threads()), staged_numbers(inputs));
     let staged = Disjoint::new(staged);
     for_columns(pool, columns, chunk, &|thread, range, later| {
         // SAFETY: no two calls with the same thread overlap.
         let staged = unsafe { staged.part(thread * numbers..(thread + 1) * numbers) };
         for (segment, following) in call.segments(range, later) {
-            let columns = if call.tokens <= FEW_ROWS { L::Unit::TILE.1 * EDGE } else { segment.rows.len() };
+            let columns = if call.tokens <= FEW_ROWS { L::Target::TILE.1 * EDGE } else { segment.rows.len() };
             for (segment, following) in parts(&segment, columns, following) {
-                // SAFETY: `run` of the module above chose the unit for the machine's `Isa`. The parts of `Pages` are whole lines of the cache.
+                // SAFETY: `run` of the module above chose the target for the machine's `Isa`. The parts of `Pages` are whole lines of the cache.
                 unsafe {
                     let panel = Panel::<L>::stage::<D>(staged, call.coding, &segment, inputs, following);
                     multiply::<D, L>(call, &segment, &panel, x);
@@ -57,9 +58,9 @@ fn run_in<D: Integers, L: Sums>(pool: &Pool, scratch: &mut Scratch, call: &Call,
 ///
 /// # Safety
 ///
-/// The machine has the layout's unit.
+/// The machine has the layout's target.
 unsafe fn multiply<D: Integers, L: Sums>(call: &Call, segment: &Segment, panel: &Panel<L>, x: Rounded) {
-    let (most_rows, most_groups) = L::Unit::TILE;
+    let (most_rows, most_groups) = L::Target::TILE;
     for first in (0..call.tokens).step_by(most_rows) {
         for group in (0..panel.groups).step_by(most_groups) {
             let end = call.tokens.min(first + most_rows);
@@ -70,14 +71,14 @@ unsafe fn multiply<D: Integers, L: Sums>(call: &Call, segment: &Segment, panel: 
                 // SAFETY: the caller says so.
                 row += unsafe {
                     match (end - row, groups) {
-                        (6.., 2) if const { matches!(L::Unit::TILE, (6, 2)) } => at.compute::<D, 6, 2>(),
-                        (6.., _) if const { L::Unit::TILE.0 == 6 } => at.compute::<D, 6, 1>(),
-                        (4.., 2) if const { L::Unit::TILE.1 == 2 } => at.compute::<D, 4, 2>(),
+                        (6.., 2) if const { matches!(L::Target::TILE, (6, 2)) } => at.compute::<D, 6, 2>(),
+                        (6.., _) if const { L::Target::TILE.0 == 6 } => at.compute::<D, 6, 1>(),
+                        (4.., 2) if const { L::Target::TILE.1 == 2 } => at.compute::<D, 4, 2>(),
                         (4.., _) => at.compute::<D, 4, 1>(),
-                        (2.., 2) if const { L::Unit::TILE.1 == 2 } => at.compute::<D, 2, 2>(),
+                        (2.., 2) if const { L::Target::TILE.1 == 2 } => at.compute::<D, 2, 2>(),
                         (2.., _) => at.compute::<D, 2, 1>(),
                         _ if const { L::IN_PAIRS } => at.compute::<D, 2, 1>(),
-                        (_, 2) if const { L::Unit::TILE.1 == 2 } => at.compute::<D, 1, 2>(),
+                        (_, 2) if const { L::Target::TILE.1 == 2 } => at.compute::<D, 1, 2>(),
                         _ => at.compute::<D, 1, 1>(),
                     }
                 };
@@ -105,7 +106,7 @@ impl<L: Sums> At<'_, L> {
     /// As [`multiply`].
     unsafe fn compute<D: Integers, const R: usize, const C: usize>(&self) -> usize {
         // SAFETY: the caller says so.
-        unsafe { L::Unit::enter(Tile::<D, L, R, C> { at: self, coding: PhantomData }) };
+        unsafe { L::Target::enter(Tile::<D, L, R, C> { at: self, coding: PhantomData }) };
         R
     }
 }
@@ -119,9 +120,9 @@ struct Tile<'a, D, L: Sums, const R: usize, const C: usize> {
 impl<D: Integers, L: Sums, const R: usize, const C: usize> Work for Tile<'_, D, L, R, C> {
     type Output = ();
 
-    /// Computes them. `U` is the layout's unit.
+    /// Computes them. `T` is the layout's target.
     #[inline(always)]
-    unsafe fn run<U: Unit>(self) {
+    unsafe fn run<T: Target>(self) {
         let At { call, segment, panel, x, row, group } = self.at;
         // Loops and no closures: closures do not always become part of a function with these instructions.
         let mut rows = [(std::ptr::null(), std::ptr::null()); R];
@@ -134,7 +135,7 @@ impl<D: Integers, L: Sums, const R: usize, const C: usize> Work for Tile<'_, D, 
         // SAFETY: the assertion found `C` groups of columns of these steps; the caller says what the machine has; `x` and the panel have these
         // steps. The threads' columns do not overlap by `Pool::for_each`.
         unsafe {
-            let mut sums = [[L::Unit::every(0.0); C]; R];
+            let mut sums = [[L::Target::every(0.0); C]; R];
             let (codes, factors) = (panel.codes.as_ptr().add(group * steps), panel.factors.as_ptr().add(group * steps));
             for step in 0..steps {
                 let at = &Step { codes, factors, steps, step };
@@ -150,7 +151,7 @@ impl<D: Integers, L: Sums, const R: usize, const C: usize> Work for Tile<'_, D, 
                     break;
                 }
                 for (c, sums) in sums.into_iter().enumerate() {
-                    store::<L::Unit>(call, segment, (group + c) * EDGE, row + r, sums);
+                    store::<L::Target>(call, segment, (group + c) * EDGE, row + r, sums);
                 }
             }
         }
@@ -175,9 +176,9 @@ pub trait Sums: Layout {
     ///
     /// # Safety
     ///
-    /// The machine has the layout's unit; the panel and the rows have the step.
+    /// The machine has the layout's target; the panel and the rows have the step.
     unsafe fn add<D: Integers, const R: usize, const C: usize>(
-        sums: &mut [[<Self::Unit as Unit>::Floats; C]; R],
+        sums: &mut [[<Self::Target as Simd>::Floats; C]; R],
         at: &Step<Self>,
         rows: &[(*const Group, *const u8); R],
         half: usize,
@@ -189,10 +190,10 @@ pub trait Sums: Layout {
     ///
     /// # Safety
     ///
-    /// The machine has the layout's unit.
+    /// The machine has the layout's target.
     unsafe fn of_rows<const R: usize, const C: usize>(
-        sums: [[<Self::Unit as Unit>::Floats; C]; R],
-    ) -> [[<Self::Unit as Unit>::Floats; C]; R];
+        sums: [[<Self::Target as Simd>::Floats; C]; R],
+    ) -> [[<Self::Target as Simd>::Floats; C]; R];
 }
 
 /// Of one row in each vector.
@@ -201,14 +202,14 @@ impl<L: Product> Sums for L {
 
     #[inline(always)]
     unsafe fn add<D: Integers, const R: usize, const C: usize>(
-        sums: &mut [[<L::Unit as Unit>::Floats; C]; R],
+        sums: &mut [[<L::Target as Simd>::Floats; C]; R],
         at: &Step<L>,
         rows: &[(*const Group, *const u8); R],
         half: usize,
         range: Range<usize>,
     ) {
         let Step { codes, factors, steps, step } = *at;
-        let group_bytes = const { group_bytes(Form::of::<L::Unit, D>(), D::FORMAT) };
+        let group_bytes = const { group_bytes(Form::of::<L::Target, D>(), D::FORMAT) };
         // SAFETY: the caller says so; the arrays have 16 numbers.
         unsafe {
             let (mut code_steps, mut x) = ([codes; C], [std::ptr::null(); R]);
@@ -222,21 +223,23 @@ impl<L: Product> Sums for L {
             for r in 0..R {
                 let group = &*rows[r].0.add(step);
                 let of_x = if D::HAS_HALVES { group.halves[half] } else { group.halves[0] + group.halves[1] };
-                let (of_x, x_scale) = (L::Unit::every(of_x), L::Unit::every(group.scale));
+                let (of_x, x_scale) = (L::Target::every(of_x), L::Target::every(group.scale));
                 for c in 0..C {
                     let factors = &*factors.add(c * steps + step);
-                    let integers = L::Unit::to_floats(integers[r][c]);
-                    let seconds = L::Unit::load_floats(&factors.seconds);
-                    let integers = match const { second::<L::Unit, D>() } {
+                    let integers = L::Target::to_floats(integers[r][c]);
+                    let seconds = L::Target::load_floats(&factors.seconds);
+                    let integers = match const { second::<L::Target, D>() } {
                         _ if !L::HAS_ZEROS => integers,
                         Second::Minima | Second::Zero(0) => integers,
-                        Second::Zero(zero) => L::Unit::mul_sub_from(L::Unit::every(f32::from(zero)), of_x, integers),
-                        Second::Zeros => L::Unit::mul_sub_from(seconds, of_x, integers),
+                        Second::Zero(zero) => {
+                            L::Target::mul_sub_from(L::Target::every(f32::from(zero)), of_x, integers)
+                        }
+                        Second::Zeros => L::Target::mul_sub_from(seconds, of_x, integers),
                     };
-                    let scales = L::Unit::load_floats(&factors.scales[half]);
-                    sums[r][c] = add_scaled::<L::Unit>(sums[r][c], integers, scales, x_scale);
+                    let scales = L::Target::load_floats(&factors.scales[half]);
+                    sums[r][c] = add_scaled::<L::Target>(sums[r][c], integers, scales, x_scale);
                     if let Second::Minima = D::SECOND {
-                        sums[r][c] = L::Unit::mul_add(seconds, L::Unit::every(group.scaled_sum), sums[r][c]);
+                        sums[r][c] = L::Target::mul_add(seconds, L::Target::every(group.scaled_sum), sums[r][c]);
                     }
                 }
             }
@@ -245,8 +248,8 @@ impl<L: Product> Sums for L {
 
     #[inline(always)]
     unsafe fn of_rows<const R: usize, const C: usize>(
-        sums: [[<L::Unit as Unit>::Floats; C]; R],
-    ) -> [[<L::Unit as Unit>::Floats; C]; R] {
+        sums: [[<L::Target as Simd>::Floats; C]; R],
+    ) -> [[<L::Target as Simd>::Floats; C]; R] {
         sums
     }
 }

@@ -18,19 +18,19 @@
 mod activations;
 mod codings;
 mod few;
-#[cfg(target_arch = "aarch64")]
-mod lanes;
 mod many;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 #[cfg(target_arch = "x86_64")]
 mod pairwise;
 mod panel;
 #[cfg(target_arch = "aarch64")]
 mod smmla;
+mod target;
 #[cfg(target_arch = "x86_64")]
 mod tile_rows;
 #[cfg(target_arch = "x86_64")]
 mod tiles;
-mod unit;
 
 use super::pack::Scratch;
 use super::{Call, kernels::STEP};
@@ -38,7 +38,7 @@ use crate::cpu::matrix::Segment;
 use crate::cpu::{Isa, Pool};
 use formats::{Block, Codes, Scaled, WeightFormat};
 use std::ops::Range;
-use unit::Unit;
+use target::Target;
 
 pub use panel::staged_numbers;
 
@@ -66,32 +66,32 @@ pub fn takes(isa: Isa, coding: WeightFormat) -> bool {
     isa > Isa::Portable && is_known
 }
 
-/// `$function::<U, D>` for the type `D` that reads `$coding`, or `$function::<D>`.
+/// `$function::<T, D>` for the type `D` that reads `$coding`, or `$function::<D>`.
 macro_rules! by_coding {
-    ($coding:expr, $function:ident $(, $unit:ty)?) => {{
+    ($coding:expr, $function:ident $(, $target:ty)?) => {{
         use super::codings;
         use formats::{Block, Codes, WeightFormat, Scaled};
         match $coding {
             WeightFormat::Block(block) => match block {
-                Block::Q8_0 => $function::<$($unit,)? codings::Q8_0>,
-                Block::Q4_0 => $function::<$($unit,)? codings::Q4_0>,
-                Block::Q4_1 => $function::<$($unit,)? codings::Q4_1>,
-                Block::Q5_0 => $function::<$($unit,)? codings::Q5_0>,
-                Block::Q5_1 => $function::<$($unit,)? codings::Q5_1>,
-                Block::Q4K => $function::<$($unit,)? codings::Q4K>,
-                Block::Q5K => $function::<$($unit,)? codings::Q5K>,
-                Block::Q6K => $function::<$($unit,)? codings::Q6K>,
-                Block::Iq4Nl => $function::<$($unit,)? codings::Iq4Nl>,
-                Block::Iq4Xs => $function::<$($unit,)? codings::Iq4Xs>,
-                Block::Q3K => $function::<$($unit,)? codings::Q3K>,
-                Block::Q2K | Block::Mxfp4 => unreachable!("`takes` leaves them to decoders"),
-                _ => unreachable!("`takes` leaves lattices to decoders"),
+                Block::Q8_0 => $function::<$($target,)? codings::Q8_0>,
+                Block::Q4_0 => $function::<$($target,)? codings::Q4_0>,
+                Block::Q4_1 => $function::<$($target,)? codings::Q4_1>,
+                Block::Q5_0 => $function::<$($target,)? codings::Q5_0>,
+                Block::Q5_1 => $function::<$($target,)? codings::Q5_1>,
+                Block::Q4K => $function::<$($target,)? codings::Q4K>,
+                Block::Q5K => $function::<$($target,)? codings::Q5K>,
+                Block::Q6K => $function::<$($target,)? codings::Q6K>,
+                Block::Iq4Nl => $function::<$($target,)? codings::Iq4Nl>,
+                Block::Iq4Xs => $function::<$($target,)? codings::Iq4Xs>,
+                Block::Q3K => $function::<$($target,)? codings::Q3K>,
+                Block::Q2K | Block::Mxfp4 => unreachable!("`takes` leaves them to dequantizers"),
+                _ => unreachable!("`takes` leaves lattices to dequantizers"),
             },
             WeightFormat::Scaled(Scaled { codes, .. }) => match codes {
-                Codes::U4 => $function::<$($unit,)? codings::Pairs>,
-                Codes::U8 => $function::<$($unit,)? codings::Bytes<false>>,
-                Codes::I8 => $function::<$($unit,)? codings::Bytes<true>>,
-                Codes::E4m3 | Codes::E2m1 => unreachable!("`takes` leaves them to decoders"),
+                Codes::U4 => $function::<$($target,)? codings::Pairs>,
+                Codes::U8 => $function::<$($target,)? codings::Bytes<false>>,
+                Codes::I8 => $function::<$($target,)? codings::Bytes<true>>,
+                Codes::E4m3 | Codes::E2m1 => unreachable!("`takes` leaves them to dequantizers"),
             },
             _ => unreachable!("plain numbers are no codes"),
         }
@@ -102,9 +102,9 @@ use by_coding;
 /// Computes the columns of `out` in `columns`.
 #[cfg(target_arch = "x86_64")]
 pub fn run(pool: &Pool, isa: Isa, scratch: &mut Scratch, call: &Call, x: &[f32], columns: Range<usize>) {
-    use unit::{Avx2, Avx512};
+    use crate::cpu::lanes::{Avx2, Avx512};
     let run = match isa {
-        Isa::Portable => unreachable!("`takes` leaves it to decoders"),
+        Isa::Portable => unreachable!("`takes` leaves it to dequantizers"),
         Isa::Avx2 => vectors::<Avx2>(call),
         Isa::Avx512 => vectors::<Avx512<false>>(call),
         Isa::Amx if call.tokens > <Avx512<true>>::FEW => tiles::run,
@@ -116,9 +116,9 @@ pub fn run(pool: &Pool, isa: Isa, scratch: &mut Scratch, call: &Call, x: &[f32],
 /// Computes the columns of `out` in `columns`.
 #[cfg(target_arch = "aarch64")]
 pub fn run(pool: &Pool, isa: Isa, scratch: &mut Scratch, call: &Call, x: &[f32], columns: Range<usize>) {
-    use unit::{DotProd, I8mm, Plain};
+    use crate::cpu::lanes::{DotProd, I8mm, Plain};
     let run = match isa {
-        Isa::Portable => unreachable!("`takes` leaves it to decoders"),
+        Isa::Portable => unreachable!("`takes` leaves it to dequantizers"),
         Isa::Neon => vectors::<Plain>(call),
         Isa::DotProd => vectors::<DotProd>(call),
         Isa::I8mm | Isa::Bf16 => vectors::<I8mm>(call),
@@ -129,37 +129,37 @@ pub fn run(pool: &Pool, isa: Isa, scratch: &mut Scratch, call: &Call, x: &[f32],
 /// Computes columns.
 type Run = fn(&Pool, &mut Scratch, &Call, &[f32], Range<usize>);
 
-/// What a call takes on a unit.
-fn vectors<U: Unit>(call: &Call) -> Run {
-    if call.tokens <= U::FEW { few::run::<U> } else { many::run::<U> }
+/// What a call takes on a target.
+fn vectors<T: Target>(call: &Call) -> Run {
+    if call.tokens <= T::FEW { few::run::<T> } else { many::run::<T> }
 }
 
 /// Writes the sums of a row and of up to [`EDGE`] columns of `segment` from `first` on, and adds the bias.
 ///
 /// # Safety
 ///
-/// The machine has the unit's instructions. This thread alone writes these columns.
+/// The machine has the target's instructions. This thread alone writes these columns.
 #[inline(always)]
-unsafe fn store<U: Unit>(call: &Call, segment: &Segment, first: usize, row: usize, sums: U::Floats) {
+unsafe fn store<T: Target>(call: &Call, segment: &Segment, first: usize, row: usize, sums: T::Floats) {
     let Call { out, weight, bias, .. } = call;
     let (columns, column) = (EDGE.min(segment.rows.len() - first), segment.rows.start + first);
     let start = row * weight.rows() + column;
     // SAFETY: the caller says so.
-    unsafe { U::store_columns(out.part(start..start + columns), sums, bias.map(|bias| &bias[column..][..columns])) };
+    unsafe { T::store_columns(out.part(start..start + columns), sums, bias.map(|bias| &bias[column..][..columns])) };
 }
 
 /// What a group adds to the sums of a row: see the module.
 ///
 /// # Safety
 ///
-/// The machine has the unit's instructions.
+/// The machine has the target's instructions.
 #[inline(always)]
-unsafe fn add_scaled<U: Unit>(
-    sums: U::Floats,
-    integers: U::Floats,
-    weight_scales: U::Floats,
-    x_scale: U::Floats,
-) -> U::Floats {
+unsafe fn add_scaled<T: Target>(
+    sums: T::Floats,
+    integers: T::Floats,
+    weight_scales: T::Floats,
+    x_scale: T::Floats,
+) -> T::Floats {
     // SAFETY: the caller says so.
-    unsafe { U::mul_add(integers, U::mul(weight_scales, x_scale), sums) }
+    unsafe { T::mul_add(integers, T::mul(weight_scales, x_scale), sums) }
 }

@@ -4,52 +4,25 @@
 use super::activations::Form;
 use super::codings::{Factors, HalfCodes, Integers, Second, StepCodes, opaque};
 use super::panel::{Layout, Product, by_fours};
-use super::unit::Unit;
+use super::target::Target;
 use super::{EDGE, LINE_BYTES, STEP};
+use crate::cpu::lanes::simd::Pairwise;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// What units of x86-64 do besides. Codes are unsigned bytes.
-///
-/// # Safety
-///
-/// As [`Unit`]. [`dot`](Pairwise::dot) is an instruction where integers have digits.
-pub trait Pairwise: Unit {
-    unsafe fn store(to: *mut u8, v: Self::Ints);
-    /// Thirty-two bytes, twice.
-    unsafe fn twice(from: *const u8) -> Self::Ints;
-    /// Four bytes, in every lane.
-    unsafe fn every_four(from: *const u8) -> Self::Ints;
-    unsafe fn every_i16(word: i16) -> Self::Ints;
-    unsafe fn add_i16(a: Self::Ints, b: Self::Ints) -> Self::Ints;
-    unsafe fn sub_i16(a: Self::Ints, b: Self::Ints) -> Self::Ints;
-    /// The upper byte of each word.
-    unsafe fn upper_bytes(v: Self::Ints) -> Self::Ints;
-    /// In each quarter of the vectors, the even numbers of 32 bits of `a`, and those of `b`.
-    unsafe fn even_u32(a: Self::Ints, b: Self::Ints) -> Self::Ints;
-    unsafe fn odd_u32(a: Self::Ints, b: Self::Ints) -> Self::Ints;
-    /// Adds the products of each four unsigned bytes with signed ones.
-    unsafe fn dot(sums: Self::Ints, codes: Self::Ints, x: Self::Ints) -> Self::Ints;
-    /// The sums of the products of each two unsigned bytes with signed ones, which must have 16 bits.
-    unsafe fn multiply_bytes(codes: Self::Ints, x: Self::Ints) -> Self::Ints;
-    /// The sums of the products of each two words.
-    unsafe fn multiply_words(a: Self::Ints, b: Self::Ints) -> Self::Ints;
-    unsafe fn to_integers(numbers: Self::Floats) -> Self::Ints;
-}
-
-/// [`Unit::sums`].
+/// [`Target::sums`].
 ///
 /// # Safety
 ///
 /// As there.
 #[inline(always)]
-pub unsafe fn sums<U: Pairwise, D: Integers>(codes: HalfCodes<U>, x: *const u8) -> U::Ints {
+pub unsafe fn sums<T: Target + Pairwise, D: Integers>(codes: HalfCodes<T>, x: *const u8) -> T::Ints {
     // SAFETY: the caller says so.
     unsafe {
-        match const { Form::of::<U, D>() } {
-            Form::Digits => added::<U>(digit_products::<U, D>(codes, x)),
-            Form::Bytes => added_words::<U>(byte_products::<U>(codes, x)),
-            Form::EvenOdd => added::<U>(word_products::<U>(codes, x)),
+        match const { Form::of::<T, D>() } {
+            Form::Digits => added::<T>(digit_products::<T, D>(codes, x)),
+            Form::Bytes => added_words::<T>(byte_products::<T>(codes, x)),
+            Form::EvenOdd => added::<T>(word_products::<T>(codes, x)),
             Form::Words => unreachable!("words in order are those of ARM64"),
         }
     }
@@ -61,20 +34,20 @@ pub unsafe fn sums<U: Pairwise, D: Integers>(codes: HalfCodes<U>, x: *const u8) 
 ///
 /// The machine has VNNI, and the digits can be read.
 #[inline(always)]
-unsafe fn digit_products<U: Pairwise, D: Integers>(codes: HalfCodes<U>, digits: *const u8) -> HalfCodes<U> {
+unsafe fn digit_products<T: Target + Pairwise, D: Integers>(codes: HalfCodes<T>, digits: *const u8) -> HalfCodes<T> {
     let mut products = codes;
     // SAFETY: the caller says so.
     unsafe {
-        let first = U::twice(digits);
+        let first = T::twice(digits);
         if D::FORMAT.is_wide {
-            let low = U::twice(digits.add(STEP));
+            let low = T::twice(digits.add(STEP));
             for product in &mut products {
-                let high = U::dot(U::zero(), *product, first);
-                *product = U::dot(U::shl_i32(high, 6), *product, low);
+                let high = T::dot(T::zero(), *product, first);
+                *product = T::dot(T::shl_i32(high, 6), *product, low);
             }
         } else {
             for product in &mut products {
-                *product = U::dot(U::zero(), *product, first);
+                *product = T::dot(T::zero(), *product, first);
             }
         }
     }
@@ -86,15 +59,15 @@ unsafe fn digit_products<U: Pairwise, D: Integers>(codes: HalfCodes<U>, digits: 
 ///
 /// # Safety
 ///
-/// The machine has the unit's instructions, and the bytes can be read.
+/// The machine has the target's instructions, and the bytes can be read.
 #[inline(always)]
-unsafe fn byte_products<U: Pairwise>(codes: HalfCodes<U>, bytes: *const u8) -> HalfCodes<U> {
+unsafe fn byte_products<T: Target + Pairwise>(codes: HalfCodes<T>, bytes: *const u8) -> HalfCodes<T> {
     let mut products = codes;
     // SAFETY: the caller says so.
     unsafe {
-        let x = U::twice(bytes);
+        let x = T::twice(bytes);
         for product in &mut products {
-            *product = U::multiply_bytes(*product, x);
+            *product = T::multiply_bytes(*product, x);
         }
     }
     products
@@ -104,17 +77,17 @@ unsafe fn byte_products<U: Pairwise>(codes: HalfCodes<U>, bytes: *const u8) -> H
 ///
 /// # Safety
 ///
-/// The machine has the unit's instructions, and the words can be read.
+/// The machine has the target's instructions, and the words can be read.
 #[inline(always)]
-unsafe fn word_products<U: Pairwise>(codes: HalfCodes<U>, words: *const u8) -> HalfCodes<U> {
+unsafe fn word_products<T: Target + Pairwise>(codes: HalfCodes<T>, words: *const u8) -> HalfCodes<T> {
     let mut products = codes;
     // SAFETY: the caller says so.
     unsafe {
-        let (even, odd) = (U::twice(words), U::twice(words.add(STEP)));
-        let lower = U::every_i16(255);
+        let (even, odd) = (T::twice(words), T::twice(words.add(STEP)));
+        let lower = T::every_i16(255);
         for product in &mut products {
-            let (first, second) = (U::and(*product, lower), U::upper_bytes(*product));
-            *product = U::add_i32(U::multiply_words(first, even), U::multiply_words(second, odd));
+            let (first, second) = (T::and(*product, lower), T::upper_bytes(*product));
+            *product = T::add_i32(T::multiply_words(first, even), T::multiply_words(second, odd));
         }
     }
     products
@@ -125,15 +98,15 @@ unsafe fn word_products<U: Pairwise>(codes: HalfCodes<U>, words: *const u8) -> H
 ///
 /// # Safety
 ///
-/// The machine has the unit's instructions.
+/// The machine has the target's instructions.
 #[inline(always)]
-unsafe fn added<U: Pairwise>(products: HalfCodes<U>) -> U::Ints {
+unsafe fn added<T: Target + Pairwise>(products: HalfCodes<T>) -> T::Ints {
     let [a, b, c, d] = products;
     // SAFETY: the caller says so.
     unsafe {
-        let a = U::add_i32(U::low_u64(a, b), U::high_u64(a, b));
-        let c = U::add_i32(U::low_u64(c, d), U::high_u64(c, d));
-        U::add_i32(U::even_u32(a, c), U::odd_u32(a, c))
+        let a = T::add_i32(T::low_u64(a, b), T::high_u64(a, b));
+        let c = T::add_i32(T::low_u64(c, d), T::high_u64(c, d));
+        T::add_i32(T::even_u32(a, c), T::odd_u32(a, c))
     }
 }
 
@@ -143,36 +116,36 @@ unsafe fn added<U: Pairwise>(products: HalfCodes<U>) -> U::Ints {
 ///
 /// As there.
 #[inline(always)]
-unsafe fn added_words<U: Pairwise>(products: HalfCodes<U>) -> U::Ints {
+unsafe fn added_words<T: Target + Pairwise>(products: HalfCodes<T>) -> T::Ints {
     let [a, b, c, d] = products;
     // SAFETY: the caller says so.
     unsafe {
-        let a = U::add_i16(U::low_u64(a, b), U::high_u64(a, b));
-        let c = U::add_i16(U::low_u64(c, d), U::high_u64(c, d));
-        let words = U::add_i16(U::even_u32(a, c), U::odd_u32(a, c));
-        U::multiply_words(words, U::every_i16(1))
+        let a = T::add_i16(T::low_u64(a, b), T::high_u64(a, b));
+        let c = T::add_i16(T::low_u64(c, d), T::high_u64(c, d));
+        let words = T::add_i16(T::even_u32(a, c), T::odd_u32(a, c));
+        T::multiply_words(words, T::every_i16(1))
     }
 }
 
 /// Codes as bytes. `[four][column][4]`
-pub struct Fours<U>(PhantomData<U>);
+pub struct Fours<T>(PhantomData<T>);
 
-impl<U: Pairwise> Layout for Fours<U> {
-    type Unit = U;
+impl<T: Target + Pairwise> Layout for Fours<T> {
+    type Target = T;
     type Step = [[u32; EDGE]; STEP / 4];
 
     #[inline(always)]
-    unsafe fn write<D: Integers>(codes: StepCodes<U>, _: &Factors, _: usize, to: &mut Self::Step) {
+    unsafe fn write<D: Integers>(codes: StepCodes<T>, _: &Factors, _: usize, to: &mut Self::Step) {
         // SAFETY: the caller says what the machine has; each row has 64 bytes.
         unsafe {
-            for (to, four) in to.iter_mut().zip(by_fours::<U>(codes)) {
-                U::store(to.as_mut_ptr().cast(), four);
+            for (to, four) in to.iter_mut().zip(by_fours::<T>(codes)) {
+                T::store(to.as_mut_ptr().cast(), four);
             }
         }
     }
 }
 
-impl<U: Pairwise> Product for Fours<U> {
+impl<T: Target + Pairwise> Product for Fours<T> {
     const HAS_ZEROS: bool = true;
 
     #[inline(always)]
@@ -180,24 +153,24 @@ impl<U: Pairwise> Product for Fours<U> {
         codes: [*const Self::Step; C],
         x: [*const u8; R],
         range: Range<usize>,
-    ) -> [[U::Ints; C]; R] {
-        let form = const { Form::of::<U, D>() };
+    ) -> [[T::Ints; C]; R] {
+        let form = const { Form::of::<T, D>() };
         let lines = range.start / 4..range.end / 4;
         // SAFETY: the caller says so.
         unsafe {
-            let mut integers = [[U::zero(); C]; R];
+            let mut integers = [[T::zero(); C]; R];
             for digit in 0..if form == Form::Digits && D::FORMAT.is_wide { 2 } else { 1 } {
                 for line in lines.clone() {
-                    let mut vector = [U::zero(); C];
+                    let mut vector = [T::zero(); C];
                     for (c, to) in vector.iter_mut().enumerate() {
-                        *to = U::load(codes[c].cast::<u8>().add(line * LINE_BYTES));
+                        *to = T::load(codes[c].cast::<u8>().add(line * LINE_BYTES));
                     }
                     for r in 0..R {
-                        let x = U::every_four(x[r].add(digit * STEP + line * 4));
+                        let x = T::every_i32(x[r].add(digit * STEP + line * 4).cast::<i32>().read_unaligned());
                         for c in 0..C {
                             integers[r][c] = match form {
-                                Form::Digits => U::dot(integers[r][c], vector[c], x),
-                                _ => U::add_i16(integers[r][c], U::multiply_bytes(vector[c], x)),
+                                Form::Digits => T::dot(integers[r][c], vector[c], x),
+                                _ => T::add_i16(integers[r][c], T::multiply_bytes(vector[c], x)),
                             };
                         }
                     }
@@ -205,7 +178,7 @@ impl<U: Pairwise> Product for Fours<U> {
                 if form == Form::Digits && D::FORMAT.is_wide && digit == 0 {
                     for row in &mut integers {
                         for integers in row {
-                            *integers = U::shl_i32(*integers, 6);
+                            *integers = T::shl_i32(*integers, 6);
                         }
                     }
                 }
@@ -213,7 +186,7 @@ impl<U: Pairwise> Product for Fours<U> {
             if form == Form::Bytes {
                 for row in &mut integers {
                     for integers in row {
-                        *integers = U::multiply_words(*integers, U::every_i16(1));
+                        *integers = T::multiply_words(*integers, T::every_i16(1));
                     }
                 }
             }
@@ -223,34 +196,34 @@ impl<U: Pairwise> Product for Fours<U> {
 }
 
 /// Codes without their zeros as words, of each four the even ones and then the odd ones. `[four][2][column][2]`
-pub struct Words<U>(PhantomData<U>);
+pub struct Words<T>(PhantomData<T>);
 
-impl<U: Pairwise> Layout for Words<U> {
-    type Unit = U;
+impl<T: Target + Pairwise> Layout for Words<T> {
+    type Target = T;
     type Step = [[[u32; EDGE]; 2]; STEP / 4];
 
     #[inline(always)]
-    unsafe fn write<D: Integers>(codes: StepCodes<U>, factors: &Factors, step: usize, to: &mut Self::Step) {
+    unsafe fn write<D: Integers>(codes: StepCodes<T>, factors: &Factors, step: usize, to: &mut Self::Step) {
         // SAFETY: the caller says what the machine has; each row has 64 bytes.
         unsafe {
             let zeros = match D::SECOND {
-                Second::Minima => U::zero(),
-                Second::Zero(zero) => U::every_i16(i16::from(zero)),
+                Second::Minima => T::zero(),
+                Second::Zero(zero) => T::every_i16(i16::from(zero)),
                 Second::Zeros => {
-                    let zeros = U::to_integers(U::load_floats(&factors.seconds[step]));
-                    U::or(zeros, U::shl_i32(zeros, 16))
+                    let zeros = T::to_integers(T::load_floats(&factors.seconds[step]));
+                    T::or(zeros, T::shl_i32(zeros, 16))
                 }
             };
-            let lower = U::every_i16(255);
-            for ([even, odd], four) in to.iter_mut().zip(by_fours::<U>(codes)) {
-                U::store(even.as_mut_ptr().cast(), U::sub_i16(U::and(four, lower), zeros));
-                U::store(odd.as_mut_ptr().cast(), U::sub_i16(U::upper_bytes(four), zeros));
+            let lower = T::every_i16(255);
+            for ([even, odd], four) in to.iter_mut().zip(by_fours::<T>(codes)) {
+                T::store(even.as_mut_ptr().cast(), T::sub_i16(T::and(four, lower), zeros));
+                T::store(odd.as_mut_ptr().cast(), T::sub_i16(T::upper_bytes(four), zeros));
             }
         }
     }
 }
 
-impl<U: Pairwise> Product for Words<U> {
+impl<T: Target + Pairwise> Product for Words<T> {
     const HAS_ZEROS: bool = false;
 
     #[inline(always)]
@@ -258,21 +231,21 @@ impl<U: Pairwise> Product for Words<U> {
         codes: [*const Self::Step; C],
         x: [*const u8; R],
         range: Range<usize>,
-    ) -> [[U::Ints; C]; R] {
+    ) -> [[T::Ints; C]; R] {
         // How often the loop runs is hidden from the compiler: it would write it out, add row by row and spill the codes.
         let lines = range.start / 2..opaque(range.end / 2);
         // SAFETY: the caller says so.
         unsafe {
-            let mut integers = [[U::zero(); C]; R];
+            let mut integers = [[T::zero(); C]; R];
             for line in lines {
-                let mut vector = [U::zero(); C];
+                let mut vector = [T::zero(); C];
                 for (c, to) in vector.iter_mut().enumerate() {
-                    *to = U::load(codes[c].cast::<u8>().add(line * LINE_BYTES));
+                    *to = T::load(codes[c].cast::<u8>().add(line * LINE_BYTES));
                 }
                 for r in 0..R {
-                    let x = U::every_four(x[r].add(line % 2 * STEP + line / 2 * 4));
+                    let x = T::every_i32(x[r].add(line % 2 * STEP + line / 2 * 4).cast::<i32>().read_unaligned());
                     for c in 0..C {
-                        integers[r][c] = U::add_i32(integers[r][c], U::multiply_words(vector[c], x));
+                        integers[r][c] = T::add_i32(integers[r][c], T::multiply_words(vector[c], x));
                     }
                 }
             }

@@ -3,8 +3,9 @@
 
 use super::super::tiles::prefetch;
 use super::codings::{Columns, Factors, Integers, PIECE_STEPS, StepCodes, codes as codes_of, transposed_fours};
-use super::unit::{Unit, Work};
+use super::target::{Target, Work};
 use super::{EDGE, STEP};
+use crate::cpu::lanes::simd::Simd;
 use crate::cpu::matrix::Segment;
 use formats::WeightFormat;
 use std::marker::PhantomData;
@@ -63,7 +64,7 @@ pub fn parts<'a>(
 /// The form in which codes are rewritten.
 pub trait Layout {
     /// What it is written with.
-    type Unit: Unit;
+    type Target: Target;
     /// A step of 16 columns.
     type Step: Copy;
 
@@ -71,8 +72,8 @@ pub trait Layout {
     ///
     /// # Safety
     ///
-    /// The machine has the unit's instructions.
-    unsafe fn write<D: Integers>(codes: StepCodes<Self::Unit>, factors: &Factors, step: usize, to: &mut Self::Step);
+    /// The machine has the target's instructions.
+    unsafe fn write<D: Integers>(codes: StepCodes<Self::Target>, factors: &Factors, step: usize, to: &mut Self::Step);
 }
 
 /// A layout for few rows at a time.
@@ -84,12 +85,12 @@ pub trait Product: Layout {
     ///
     /// # Safety
     ///
-    /// The machine has the unit's instructions. The pointers lead to the step and to the group of integers.
+    /// The machine has the target's instructions. The pointers lead to the step and to the group of integers.
     unsafe fn products<D: Integers, const R: usize, const C: usize>(
         codes: [*const Self::Step; C],
         x: [*const u8; R],
         range: Range<usize>,
-    ) -> [[<Self::Unit as Unit>::Ints; C]; R];
+    ) -> [[<Self::Target as Simd>::Ints; C]; R];
 }
 
 /// What belongs to a step of 16 columns: scales, of each half where halves have them, and minima or zeros.
@@ -114,7 +115,7 @@ impl<'a, L: Layout> Panel<'a, L> {
     ///
     /// # Safety
     ///
-    /// The machine has the unit's instructions. `room` begins at a line of the cache.
+    /// The machine has the target's instructions. `room` begins at a line of the cache.
     pub unsafe fn stage<D: Integers>(
         room: &'a mut [f32],
         coding: WeightFormat,
@@ -144,7 +145,7 @@ impl<'a, L: Layout> Panel<'a, L> {
             let group = Group { coding, columns: &columns, ahead, ahead_bytes };
             let (codes, factors) = (&mut codes[range.clone()], &mut factors[range]);
             // SAFETY: the caller says what the machine has; the columns have all steps of `inputs`.
-            unsafe { L::Unit::enter(Staging::<D, L> { group: &group, codes, factors, coding: PhantomData }) };
+            unsafe { L::Target::enter(Staging::<D, L> { group: &group, codes, factors, coding: PhantomData }) };
         }
         Panel { codes, factors, groups, steps }
     }
@@ -170,9 +171,9 @@ struct Staging<'a, D, L: Layout> {
 impl<D: Integers, L: Layout> Work for Staging<'_, D, L> {
     type Output = ();
 
-    /// Rewrites them. `U` is the layout's unit.
+    /// Rewrites them. `T` is the layout's target.
     #[inline(always)]
-    unsafe fn run<U: Unit>(self) {
+    unsafe fn run<T: Target>(self) {
         let Staging { group, codes, factors, .. } = self;
         let whole = codes.len() / PIECE_STEPS * PIECE_STEPS;
         let mut all = Factors::EMPTY;
@@ -196,7 +197,7 @@ impl<D: Integers, L: Layout> Work for Staging<'_, D, L> {
 ///
 /// # Safety
 ///
-/// The machine has the layout's unit, and the columns have these steps.
+/// The machine has the layout's target, and the columns have these steps.
 #[inline(always)]
 unsafe fn stage_piece<D: Integers, L: Layout, const STEPS: usize>(
     group: &Group,
@@ -208,14 +209,14 @@ unsafe fn stage_piece<D: Integers, L: Layout, const STEPS: usize>(
     let Group { coding, columns, ahead, ahead_bytes } = group;
     // SAFETY: the caller says so.
     unsafe {
-        D::factors::<L::Unit, STEPS>(*coding, columns, first * STEP, all);
+        D::factors::<L::Target, STEPS>(*coding, columns, first * STEP, all);
         for (step, (to, factors)) in codes.iter_mut().zip(factors).enumerate() {
             prefetch(ahead.wrapping_add((first + step) * ahead_bytes), *ahead_bytes);
             let halves = if D::HAS_HALVES { [2 * step, 2 * step + 1] } else { [step, step] };
             factors.scales[0] = all.scales[halves[0]];
             factors.scales[1] = all.scales[halves[1]];
             factors.seconds = all.seconds[step];
-            L::write::<D>(codes_of::<L::Unit, D>(columns, first * STEP, step), all, step, to);
+            L::write::<D>(codes_of::<L::Target, D>(columns, first * STEP, step), all, step, to);
         }
     }
 }
@@ -224,16 +225,16 @@ unsafe fn stage_piece<D: Integers, L: Layout, const STEPS: usize>(
 ///
 /// # Safety
 ///
-/// The machine has the unit's instructions.
+/// The machine has the target's instructions.
 #[inline(always)]
-pub unsafe fn by_fours<U: Unit>([left, right]: StepCodes<U>) -> [U::Ints; STEP / 4] {
+pub unsafe fn by_fours<T: Target>([left, right]: StepCodes<T>) -> [T::Ints; STEP / 4] {
     // SAFETY: the caller says so.
     unsafe {
-        let (left, right) = (transposed_fours::<U>(left), transposed_fours::<U>(right));
-        let mut fours = [U::zero(); STEP / 4];
+        let (left, right) = (transposed_fours::<T>(left), transposed_fours::<T>(right));
+        let mut fours = [T::zero(); STEP / 4];
         for j in 0..4 {
-            fours[j] = U::even_quarters(left[j], right[j]);
-            fours[4 + j] = U::odd_quarters(left[j], right[j]);
+            fours[j] = T::even_quarters(left[j], right[j]);
+            fours[4 + j] = T::odd_quarters(left[j], right[j]);
         }
         fours
     }

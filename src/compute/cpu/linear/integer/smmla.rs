@@ -6,11 +6,13 @@
 
 use super::activations::{Form, Group, group_bytes};
 use super::codings::{Factors, Integers, Second, StepCodes, second};
-use super::lanes::zeros;
 use super::many::{Step, Sums};
+use super::neon::zeros;
 use super::panel::Layout;
-use super::unit::{I8mm, Unit, cast, each};
+use super::target::Target;
 use super::{EDGE, STEP, add_scaled};
+use crate::cpu::lanes::simd::Simd;
+use crate::cpu::lanes::{I8mm, cast, each};
 use std::arch::aarch64::*;
 use std::arch::asm;
 use std::ops::Range;
@@ -23,7 +25,7 @@ const COLUMN_PAIRS: usize = EDGE / 2;
 pub struct Eights;
 
 impl Layout for Eights {
-    type Unit = I8mm;
+    type Target = I8mm;
     type Step = [[[u8; 16]; COLUMN_PAIRS]; STEP / 8];
 
     #[inline(always)]
@@ -100,10 +102,10 @@ impl Sums for Eights {
             for c in 0..C {
                 let (codes, factors) = (codes.add(c * steps + step), &*factors.add(c * steps + step));
                 let integers = products::<D, R>(codes.cast(), x, range.clone());
-                each!(P in 0 1 2 => if 2 * P + 1 < R {
+                each!(P in (0 1 2) => if 2 * P + 1 < R {
                     let (a, b) = (&*rows[2 * P].0.add(step), &*rows[2 * P + 1].0.add(step));
                     let x_scale = of_two_rows(a.scale, b.scale);
-                    each!(HALF in 0 1 => {
+                    each!(HALF in (0 1) => {
                         let sums = &mut sums[2 * P + HALF][c];
                         let mut integers = I8mm::to_floats(each!(I of 4 => cast(integers[P][4 * HALF + I])));
                         let seconds = of_columns::<HALF>(&factors.seconds);
@@ -239,7 +241,7 @@ unsafe fn add_sixteen<const R: usize>(
     // SAFETY: the caller says so.
     unsafe {
         let (mut rows, mut next) = ([vdupq_n_u8(0); ROW_PAIRS], [vdupq_n_u8(0); ROW_PAIRS]);
-        each!(P in 0 1 2 => if 2 * P + 1 < R {
+        each!(P in (0 1 2) => if 2 * P + 1 < R {
             (rows[P], next[P]) = eights(vld1q_u8(x[2 * P].add(first)), vld1q_u8(x[2 * P + 1].add(first)));
         });
         add_eight::<R>(sums, codes.add(first * EDGE), rows);
@@ -262,7 +264,7 @@ unsafe fn add_eight<const R: usize>(
     unsafe {
         each!(I of 8 => {
             let codes = vld1q_u8(codes.add(16 * I));
-            each!(P in 0 1 2 => if 2 * P + 1 < R {
+            each!(P in (0 1 2) => if 2 * P + 1 < R {
                 sums[P][I] = multiply(sums[P][I], rows[P], codes);
             });
         });

@@ -9,11 +9,11 @@ use super::super::{Call, for_columns};
 use super::codings::{Factors, Integers, Second, StepCodes};
 use super::panel::{Layout, Panel, by_fours, chunk_columns, staged_numbers};
 use super::tile_rows::{TileGroup, Tiles, tiles};
-use super::unit::Avx512;
 use super::{EDGE, LINE_BYTES, add_scaled, by_coding, store};
 use crate::cpu::Pool;
 use crate::cpu::amx::{Configured, Tile, group_product};
 use crate::cpu::disjoint::Disjoint;
+use crate::cpu::lanes::Avx512;
 use crate::cpu::matrix::Segment;
 use std::arch::x86_64::*;
 use std::ops::Range;
@@ -22,7 +22,7 @@ use std::ops::Range;
 struct Words;
 
 impl Layout for Words {
-    type Unit = Avx512<true>;
+    type Target = Avx512<true>;
     type Step = Tile;
 
     #[inline(always)]

@@ -4,7 +4,7 @@
 use super::{
     Columns, Factors, Format, HalfCodes, Integers, NARROW, Pair, Second, WIDE, gathered, opaque, two, two_of_nibbles,
 };
-use crate::cpu::linear::integer::unit::Unit;
+use crate::cpu::linear::integer::target::Target;
 use crate::cpu::linear::integer::{EDGE, STEP};
 use formats::{Codes, Scaled, Scales as ScaleFormat, WeightFormat};
 
@@ -12,9 +12,9 @@ use formats::{Codes, Scaled, Scales as ScaleFormat, WeightFormat};
 ///
 /// # Safety
 ///
-/// The machine has the unit's instructions, and the columns have these steps.
+/// The machine has the target's instructions, and the columns have these steps.
 #[inline(always)]
-unsafe fn planes<U: Unit, const STEPS: usize>(
+unsafe fn planes<T: Target, const STEPS: usize>(
     coding: WeightFormat,
     columns: &Columns,
     first: usize,
@@ -25,21 +25,21 @@ unsafe fn planes<U: Unit, const STEPS: usize>(
     // A group whose length is no power of two is a whole row: `reads` says so.
     let shift = if scaled.group.is_power_of_two() { scaled.group.trailing_zeros() } else { usize::BITS - 1 };
     let mut known = None;
-    let less = if U::IS_SIGNED && scaled.codes == Codes::U8 { 128 } else { 0 };
+    let less = if T::IS_SIGNED && scaled.codes == Codes::U8 { 128 } else { 0 };
     // SAFETY: the caller says that the columns have these groups.
     unsafe {
-        let (mut scales, mut zeros) = (U::every(0.0), U::every(zero - less as f32));
+        let (mut scales, mut zeros) = (T::every(0.0), T::every(zero - less as f32));
         for step in 0..STEPS {
             let group = (first + step * STEP) >> shift;
             if known != Some(group) {
                 known = Some(group);
-                scales = scales_of::<U>(scaled, columns, group);
+                scales = scales_of::<T>(scaled, columns, group);
                 if scaled.zeros {
-                    zeros = U::to_floats(U::sub_i32(U::bytes(&gathered(&columns.zeros, group)), U::every_i32(less)));
+                    zeros = T::to_floats(T::sub_i32(T::bytes(&gathered(&columns.zeros, group)), T::every_i32(less)));
                 }
             }
-            U::store_floats(&mut to.scales[step], scales);
-            U::store_floats(&mut to.seconds[step], zeros);
+            T::store_floats(&mut to.scales[step], scales);
+            T::store_floats(&mut to.seconds[step], zeros);
         }
     }
 }
@@ -48,20 +48,20 @@ unsafe fn planes<U: Unit, const STEPS: usize>(
 ///
 /// # Safety
 ///
-/// The machine has the unit's instructions, and the columns have this group.
+/// The machine has the target's instructions, and the columns have this group.
 #[inline(always)]
-unsafe fn scales_of<U: Unit>(scaled: Scaled, columns: &Columns, group: usize) -> U::Floats {
+unsafe fn scales_of<T: Target>(scaled: Scaled, columns: &Columns, group: usize) -> T::Floats {
     let at = opaque(group * scaled.scales.bytes());
     // SAFETY: the caller says so.
     unsafe {
         match scaled.scales {
-            ScaleFormat::F16 => U::halves(&gathered(&columns.scales, at)),
-            ScaleFormat::Bf16 => U::from_bits(U::shl_i32(U::words(&gathered(&columns.scales, at)), 16)),
-            ScaleFormat::F32 => U::load_floats(&gathered(&columns.scales, at)),
+            ScaleFormat::F16 => T::halves(&gathered(&columns.scales, at)),
+            ScaleFormat::Bf16 => T::from_bits(T::shl_i32(T::words(&gathered(&columns.scales, at)), 16)),
+            ScaleFormat::F32 => T::load_floats(&gathered(&columns.scales, at)),
             ScaleFormat::E8m0 => {
                 let bytes: [u8; EDGE] = gathered(&columns.scales, at);
                 let numbers: [f32; EDGE] = std::array::from_fn(|column| scaled.scales.read(&bytes, column));
-                U::load_floats(&numbers)
+                T::load_floats(&numbers)
             }
         }
     }
@@ -77,21 +77,21 @@ impl Integers for Pairs {
     const GREATEST: u8 = 15;
 
     #[inline(always)]
-    unsafe fn factors<U: Unit, const STEPS: usize>(
+    unsafe fn factors<T: Target, const STEPS: usize>(
         coding: WeightFormat,
         columns: &Columns,
         first: usize,
         to: &mut Factors,
     ) {
         // SAFETY: the caller says so.
-        unsafe { planes::<U, STEPS>(coding, columns, first, Codes::U4.zero(), to) }
+        unsafe { planes::<T, STEPS>(coding, columns, first, Codes::U4.zero(), to) }
     }
 
     #[inline(always)]
-    unsafe fn codes<U: Unit>(columns: &Columns, half: usize, first: usize, step: usize) -> HalfCodes<U> {
+    unsafe fn codes<T: Target>(columns: &Columns, half: usize, first: usize, step: usize) -> HalfCodes<T> {
         let at = opaque(Codes::U4.row_bytes(first + step * STEP));
         // SAFETY: the caller says that the columns have this step.
-        unsafe { vectors!(columns, half, pair => two_of_nibbles::<U>(pair, at)) }
+        unsafe { vectors!(columns, half, pair => two_of_nibbles::<T>(pair, at)) }
     }
 }
 
@@ -105,23 +105,23 @@ impl<const IS_SIGNED: bool> Integers for Bytes<IS_SIGNED> {
     const GREATEST: u8 = u8::MAX;
 
     #[inline(always)]
-    unsafe fn factors<U: Unit, const STEPS: usize>(
+    unsafe fn factors<T: Target, const STEPS: usize>(
         coding: WeightFormat,
         columns: &Columns,
         first: usize,
         to: &mut Factors,
     ) {
         // SAFETY: the caller says so.
-        unsafe { planes::<U, STEPS>(coding, columns, first, Codes::U8.zero(), to) }
+        unsafe { planes::<T, STEPS>(coding, columns, first, Codes::U8.zero(), to) }
     }
 
     #[inline(always)]
-    unsafe fn codes<U: Unit>(columns: &Columns, half: usize, first: usize, step: usize) -> HalfCodes<U> {
+    unsafe fn codes<T: Target>(columns: &Columns, half: usize, first: usize, step: usize) -> HalfCodes<T> {
         let at = opaque(first + step * STEP);
         // SAFETY: the caller says that the columns have this step.
         unsafe {
-            let sign = U::every_u8(if IS_SIGNED == U::IS_SIGNED { 0 } else { 128 });
-            vectors!(columns, half, pair => U::xor(two::<U>(pair, at), sign))
+            let sign = T::every_u8(if IS_SIGNED == T::IS_SIGNED { 0 } else { 128 });
+            vectors!(columns, half, pair => T::xor(two::<T>(pair, at), sign))
         }
     }
 }

@@ -6,7 +6,7 @@ use super::{
     whole_block,
 };
 use crate::cpu::linear::integer::EDGE;
-use crate::cpu::linear::integer::unit::Unit;
+use crate::cpu::linear::integer::target::Target;
 use formats::{Block, WeightFormat};
 
 /// [`Block::Q3K`]
@@ -21,44 +21,49 @@ impl Integers for Q3K {
     const GREATEST: u8 = 7;
 
     #[inline(always)]
-    unsafe fn factors<U: Unit, const STEPS: usize>(_: WeightFormat, columns: &Columns, first: usize, to: &mut Factors) {
+    unsafe fn factors<T: Target, const STEPS: usize>(
+        _: WeightFormat,
+        columns: &Columns,
+        first: usize,
+        to: &mut Factors,
+    ) {
         let at = whole_block::<STEPS>(Block::Q3K, first);
         // SAFETY: the caller says that the columns have this block; the arrays have 64 bytes.
         unsafe {
-            let d = halves::<U>(columns, at + 108);
+            let d = halves::<T>(columns, at + 108);
             let words = [96, 100, 104].map(|word| gathered::<u32>(&columns.codes, at + word));
-            let [first, second, high] = words.map(|words: [u32; EDGE]| U::load(words.as_ptr().cast()));
-            let (low_four, two_bits) = (U::every_i32(0x0f0f_0f0f), U::every_i32(0x3030_3030));
-            let low = [first, second, U::shr_u32(first, 4), U::shr_u32(second, 4)];
+            let [first, second, high] = words.map(|words: [u32; EDGE]| T::load(words.as_ptr().cast()));
+            let (low_four, two_bits) = (T::every_i32(0x0f0f_0f0f), T::every_i32(0x3030_3030));
+            let low = [first, second, T::shr_u32(first, 4), T::shr_u32(second, 4)];
             for (quarter, low) in low.into_iter().enumerate() {
                 // Bits 2 q and 2 q + 1 become the upper ones of six.
                 let high = match quarter {
-                    0 => U::shl_i32(high, 4),
-                    1 => U::shl_i32(high, 2),
+                    0 => T::shl_i32(high, 4),
+                    1 => T::shl_i32(high, 2),
                     2 => high,
-                    _ => U::shr_u32(high, 2),
+                    _ => T::shr_u32(high, 2),
                 };
-                let scales = U::or(U::and(low, low_four), U::and(high, two_bits));
+                let scales = T::or(T::and(low, low_four), T::and(high, two_bits));
                 for byte in 0..4 {
-                    let scale = U::and(U::shr_u32(scales, 8 * byte), U::every_i32(255));
-                    let scale = U::to_floats(U::sub_i32(scale, U::every_i32(32)));
-                    U::store_floats(&mut to.scales[quarter * 4 + byte as usize], U::mul(d, scale));
+                    let scale = T::and(T::shr_u32(scales, 8 * byte), T::every_i32(255));
+                    let scale = T::to_floats(T::sub_i32(scale, T::every_i32(32)));
+                    T::store_floats(&mut to.scales[quarter * 4 + byte as usize], T::mul(d, scale));
                 }
             }
         }
     }
 
     #[inline(always)]
-    unsafe fn codes<U: Unit>(columns: &Columns, half: usize, first: usize, step: usize) -> HalfCodes<U> {
+    unsafe fn codes<T: Target>(columns: &Columns, half: usize, first: usize, step: usize) -> HalfCodes<T> {
         let block = opaque(whole_block::<PIECE_STEPS>(Block::Q3K, first));
         let low_at = opaque(block + 32 + step / 4 * 32);
         // SAFETY: the caller says that the columns have this block.
         unsafe {
             vectors!(columns, half, pair => {
-                let low = U::shr_u32(two::<U>(pair, low_at), 2 * (step as i32 % 4));
-                let high = two::<U>(pair, block);
-                let high = if step < 2 { U::shl_i32(high, 2 - step as i32) } else { U::shr_u32(high, step as i32 - 2) };
-                U::or(U::and(low, U::every_u8(3)), U::and(high, U::every_u8(4)))
+                let low = T::shr_u32(two::<T>(pair, low_at), 2 * (step as i32 % 4));
+                let high = two::<T>(pair, block);
+                let high = if step < 2 { T::shl_i32(high, 2 - step as i32) } else { T::shr_u32(high, step as i32 - 2) };
+                T::or(T::and(low, T::every_u8(3)), T::and(high, T::every_u8(4)))
             })
         }
     }

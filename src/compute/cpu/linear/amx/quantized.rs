@@ -1,13 +1,13 @@
-//! Few tokens and quantized weights: `out^T = W x^T`, bound by the decoding.
+//! Few tokens and quantized weights: `out^T = W x^T`, bound by the dequantizing.
 //!
-//! Weights are decoded to bf16 into one buffer while tiles are loaded from another: two columns of the next piece, then a step of this
+//! Weights are dequantized to bf16 into one buffer while tiles are loaded from another: two columns of the next piece, then a step of this
 //! one. Both buffers together are a third of a first-level cache, which a core may share with another thread.
 //!
-//! The loop is compiled for each decoder: a piece of a column is 256 numbers, which are decoded in the time of a few calls.
+//! The loop is compiled for each dequantizer: a piece of a column is 256 numbers, which are dequantized in the time of a few calls.
 #![allow(unsafe_code)]
 
-use super::super::decode::avx512::{Decode, PIECE_STEPS, Places, Planes, Words, by_codes, decode_part};
-use super::super::decode::scaled;
+use super::super::dequantize::avx512::Avx512;
+use super::super::dequantize::vectors::{Dequantize, PIECE_STEPS, Places, Planes, by_codes, dequantize, scaled};
 use super::super::pack::Scratch;
 use super::super::tiles::{chunk_columns, prefetch};
 use super::super::{Call, for_columns};
@@ -21,7 +21,7 @@ use std::ops::Range;
 /// How far ahead of their use weights are asked for, at least.
 const AHEAD_BYTES: usize = 32 << 10;
 
-/// A piece of [`EDGE`] columns, decoded, and a line of the cache, so that two buffers do not have the same places in a page.
+/// A piece of [`EDGE`] columns, dequantized, and a line of the cache, so that two buffers do not have the same places in a page.
 #[repr(align(64))]
 struct Buffer {
     /// `[step][column][STEP]`
@@ -53,7 +53,7 @@ pub fn run(pool: &Pool, scratch: &mut Scratch, call: &Call, x: &[f32], columns: 
         let mut buffers = [Buffer::new(), Buffer::new()];
         for (segment, following) in call.segments(range, later) {
             let walk = Walk { call, x: packed, side, segment: &segment, following, steps, blocks };
-            // SAFETY: this thread is `Configured`, and this file serves `Isa::Amx`, which includes the instruction sets of decoders.
+            // SAFETY: this thread is `Configured`, and this file serves `Isa::Amx`, which includes the instruction sets of dequantizers.
             unsafe { segment_by(&walk, &mut buffers) };
         }
     });
@@ -79,14 +79,14 @@ struct Walk<'a> {
 ///
 /// The machine has AVX512-BF16 and F16C, and this thread is [`Configured`].
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,f16c")]
-unsafe fn multiply<D: Decode>(walk: &Walk, buffers: &mut [Buffer; 2]) {
+unsafe fn multiply<D: Dequantize>(walk: &Walk, buffers: &mut [Buffer; 2]) {
     const AT_ONCE: usize = EDGE / PIECE_STEPS;
     let (pieces, groups) = (walk.pieces(), walk.segment.rows.len().div_ceil(EDGE));
     let [now, next] = buffers;
     let (mut now, mut next) = (now, next);
     let mut sums = Sums([[[0.0; EDGE]; EDGE]; 2]);
     // SAFETY: the caller says so.
-    unsafe { walk.item(0).decode::<D>(0..EDGE, now) };
+    unsafe { walk.item(0).dequantize::<D>(0..EDGE, now) };
     for item in 0..groups * pieces {
         let (this, later) = (walk.item(item), walk.item(item + 1));
         let has_later = item + 1 < groups * pieces;
@@ -97,7 +97,7 @@ unsafe fn multiply<D: Decode>(walk: &Walk, buffers: &mut [Buffer; 2]) {
             }
             for i in 0..PIECE_STEPS {
                 if has_later {
-                    later.decode::<D>(i * AT_ONCE..(i + 1) * AT_ONCE, next);
+                    later.dequantize::<D>(i * AT_ONCE..(i + 1) * AT_ONCE, next);
                 }
                 if i < this.steps.len() {
                     walk.add(now, i, this.steps.start + i);
@@ -176,13 +176,13 @@ struct Item<'w, 'a> {
 }
 
 impl Item<'_, '_> {
-    /// Decodes columns of the group into their places. A column beyond the last one keeps what was there, and nobody reads its sums.
+    /// Dequantizes columns of the group into their places. A column beyond the last one keeps what was there, and nobody reads its sums.
     ///
     /// # Safety
     ///
     /// The machine has AVX512-BF16 and F16C.
     #[inline(always)]
-    unsafe fn decode<D: Decode>(&self, columns: Range<usize>, buffer: &mut Buffer) {
+    unsafe fn dequantize<D: Dequantize>(&self, columns: Range<usize>, buffer: &mut Buffer) {
         let Walk { call, segment, .. } = self.walk;
         let [code_bytes, scale_bytes, zero_bytes] = segment.row_bytes;
         let (first, count) = (self.steps.start * STEP, self.steps.len());
@@ -200,7 +200,7 @@ impl Item<'_, '_> {
             };
             // SAFETY: the caller says what the machine has. The segment has this row of `self.steps`, and the buffer `PIECE_STEPS` places
             // for each column.
-            unsafe { decode_part::<D, Words>(call.coding, row, first, count, to) };
+            unsafe { dequantize::<D, Avx512<true>>(call.coding, row, first, count, to) };
         }
     }
 }

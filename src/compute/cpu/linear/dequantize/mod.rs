@@ -1,6 +1,6 @@
-//! Decodes weights into a thread's scratch, in the order in which a kernel reads them.
+//! Dequantizes weights into a thread's scratch, in the order in which a kernel reads them.
 //!
-//! Every instruction set decodes to the same numbers, those of [`WeightFormat::dequantize_row`], rounded to bf16 where it multiplies these.
+//! Every instruction set dequantizes to the same numbers, those of [`WeightFormat::dequantize_row`], rounded to bf16 where it multiplies these.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -9,17 +9,15 @@ pub(super) mod avx512;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-mod scaled;
+pub(super) mod vectors;
 
 use super::super::Isa;
 use super::kernels::{Order, STEP};
 use super::pack::{even_odd, round_to_bf16};
 use formats::{Codes, Scaled, ScaledRow, WeightFormat};
-#[cfg(target_arch = "x86_64")]
-pub(super) use scaled::scaled;
 
-/// A part of a row that is decoded.
-pub struct Job<'a> {
+/// A part of a row that is dequantized.
+pub struct RowPart<'a> {
     /// How it is coded.
     pub coding: WeightFormat,
     /// The whole row.
@@ -32,12 +30,12 @@ pub struct Job<'a> {
     pub to: &'a mut [u8],
 }
 
-/// Decodes.
+/// Dequantizes.
 ///
 /// # Safety
 ///
-/// The machine has the decoder's instruction set.
-pub type Decoder = unsafe fn(Job);
+/// The machine has the dequantizer's instruction set.
+pub type Dequantizer = unsafe fn(RowPart);
 
 /// Numbers at whose multiples a part begins: whole blocks, and whole groups or a part of one.
 pub const PIECE: usize = 256;
@@ -60,47 +58,45 @@ pub fn reads(coding: WeightFormat, cols: usize) -> bool {
     }
 }
 
-/// The decoder of `coding` to numbers in `order`. What [`integer`](super::integer) takes on x86-64 has none but the specification.
+/// The dequantizer of `coding` to numbers in `order`. What [`integer`](super::integer) takes has none but the specification.
 #[cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), allow(unused_variables))]
-pub fn choose(isa: Isa, coding: WeightFormat, order: Order) -> Decoder {
-    #[cfg(target_arch = "x86_64")]
-    if let WeightFormat::Scaled(Scaled { codes: codes @ (Codes::I8 | Codes::E4m3 | Codes::E2m1), .. }) = coding {
-        match (isa, order) {
-            (Isa::Avx512Bf16 | Isa::Amx, Order::Bf16) => return avx512::to_bf16(codes),
-            (Isa::Avx512, _) => return avx512::to_f32(codes),
-            (Isa::Avx2, _) => return avx2::to_f32(codes),
-            _ => (),
+pub fn choose(isa: Isa, coding: WeightFormat, order: Order) -> Dequantizer {
+    let codes = match coding {
+        WeightFormat::Scaled(Scaled { codes: codes @ (Codes::E4m3 | Codes::E2m1), .. }) => codes,
+        WeightFormat::Scaled(Scaled { codes: Codes::I8, zeros, .. }) if zeros || cfg!(target_arch = "x86_64") => {
+            Codes::I8
         }
-    }
-    #[cfg(target_arch = "aarch64")]
+        _ => return by_specification,
+    };
     match (isa, order) {
-        _ if !matches!(
-            coding,
-            WeightFormat::Scaled(
-                Scaled { codes: Codes::E4m3 | Codes::E2m1, .. } | Scaled { codes: Codes::I8, zeros: true, .. }
-            )
-        ) => {}
-        (Isa::Bf16, Order::Bf16) => return neon::to_bf16(coding),
-        (Isa::Neon | Isa::DotProd | Isa::I8mm, _) => return neon::to_f32(coding),
-        _ => (),
+        #[cfg(target_arch = "x86_64")]
+        (Isa::Avx512Bf16 | Isa::Amx, Order::Bf16) => avx512::to_bf16(codes),
+        #[cfg(target_arch = "x86_64")]
+        (Isa::Avx512, _) => avx512::to_f32(codes),
+        #[cfg(target_arch = "x86_64")]
+        (Isa::Avx2, _) => avx2::to_f32(codes),
+        #[cfg(target_arch = "aarch64")]
+        (Isa::Bf16, Order::Bf16) => neon::to_bf16(codes),
+        #[cfg(target_arch = "aarch64")]
+        (Isa::Neon | Isa::DotProd | Isa::I8mm, _) => neon::to_f32(codes),
+        _ => by_specification,
     }
-    by_specification
 }
 
-/// Decodes by the specification.
-fn by_specification(job: Job) {
-    let Job { coding, row, first, order, to } = job;
+/// Dequantizes by the specification.
+fn by_specification(part: RowPart) {
+    let RowPart { coding, row, first, order, to } = part;
     let number_bytes = order.bytes();
     for (piece, to) in to.chunks_mut(PIECE * number_bytes).enumerate() {
         let mut numbers = [0.0; PIECE];
         let numbers = &mut numbers[..to.len() / number_bytes];
-        coding.dequantize_row(part(coding, row, first + piece * PIECE, numbers.len()), numbers);
+        coding.dequantize_row(part_of(coding, row, first + piece * PIECE, numbers.len()), numbers);
         reorder(order, numbers, to);
     }
 }
 
 /// The bytes of `len` numbers of `row` from `first` on.
-fn part(coding: WeightFormat, row: ScaledRow, first: usize, len: usize) -> ScaledRow {
+fn part_of(coding: WeightFormat, row: ScaledRow, first: usize, len: usize) -> ScaledRow {
     match coding {
         WeightFormat::Scaled(Scaled { codes, scales, group, zeros }) => {
             let groups = first / group..(first + len).div_ceil(group);

@@ -5,11 +5,10 @@
 
 use super::activations::Form;
 use super::codings::{Factors, Integers, Second, StepCodes, second};
-use super::many::Sums;
 use super::panel::{Layout, Product, by_fours};
-use super::smmla::Eights;
-use super::unit::{DotProd, I8mm, Plain, Unit, cast, each};
+use super::target::Target;
 use super::{EDGE, STEP};
+use crate::cpu::lanes::{DotProd, Plain, cast, each};
 use std::arch::aarch64::*;
 use std::arch::asm;
 use std::ops::Range;
@@ -55,13 +54,13 @@ unsafe fn dot_four<const FOUR: usize>(mut sums: uint8x16_t, codes: uint8x16_t, x
     sums
 }
 
-/// See [`Unit::sums`].
+/// See [`Target::sums`].
 ///
 /// # Safety
 ///
 /// As there.
 #[inline(always)]
-pub unsafe fn sums<U: Unit, D: Integers>(codes: [[uint8x16_t; 4]; 4], x: *const u8) -> [uint8x16_t; 4] {
+pub unsafe fn sums<T: Target, D: Integers>(codes: [[uint8x16_t; 4]; 4], x: *const u8) -> [uint8x16_t; 4] {
     // SAFETY: the caller says so.
     unsafe {
         let mut quarters = [vdupq_n_u8(0); 4];
@@ -70,10 +69,10 @@ pub unsafe fn sums<U: Unit, D: Integers>(codes: [[uint8x16_t; 4]; 4], x: *const 
             for (i, codes) in codes.iter().enumerate() {
                 let codes = [codes[2 * four], codes[2 * four + 1]];
                 if D::HAS_HALVES {
-                    halves[0][i] = multiply::<U, D, 1>([codes[0]], x, 0);
-                    halves[1][i] = multiply::<U, D, 1>([codes[1]], x, STEP / 2);
+                    halves[0][i] = multiply::<T, D, 1>([codes[0]], x, 0);
+                    halves[1][i] = multiply::<T, D, 1>([codes[1]], x, STEP / 2);
                 } else {
-                    halves[0][i] = multiply::<U, D, 2>(codes, x, 0);
+                    halves[0][i] = multiply::<T, D, 2>(codes, x, 0);
                 }
             }
             quarters[2 * four] = cast(added(halves[0]));
@@ -100,9 +99,9 @@ unsafe fn added([a, b, c, d]: [int32x4_t; 4]) -> int32x4_t {
 ///
 /// # Safety
 ///
-/// The machine has the unit's instructions, and the integers can be read.
+/// The machine has the target's instructions, and the integers can be read.
 #[inline(always)]
-unsafe fn multiply<U: Unit, D: Integers, const N: usize>(
+unsafe fn multiply<T: Target, D: Integers, const N: usize>(
     codes: [uint8x16_t; N],
     x: *const u8,
     first: usize,
@@ -110,7 +109,7 @@ unsafe fn multiply<U: Unit, D: Integers, const N: usize>(
     // SAFETY: the caller says so.
     unsafe {
         let mut sums = vdupq_n_s32(0);
-        match const { Form::of::<U, D>() } {
+        match const { Form::of::<T, D>() } {
             Form::Digits => {
                 for (i, codes) in codes.into_iter().enumerate() {
                     sums = dot(sums, codes, vld1q_u8(x.add(first + 16 * i)));
@@ -177,28 +176,11 @@ pub unsafe fn zeros(from: &[f32; EDGE]) -> int8x16_t {
     }
 }
 
-/// Which layout many rows have.
-pub trait Panels: Sized {
-    type Panel: Sums<Unit = Self>;
-}
-
-impl Panels for Plain {
-    type Panel = Words;
-}
-
-impl Panels for DotProd {
-    type Panel = Fours;
-}
-
-impl Panels for I8mm {
-    type Panel = Eights;
-}
-
 /// Codes as bytes. `[four][column][4]`
 pub struct Fours;
 
 impl Layout for Fours {
-    type Unit = DotProd;
+    type Target = DotProd;
     type Step = [[[u8; EDGE]; 4]; STEP / 4];
 
     #[inline(always)]
@@ -256,7 +238,7 @@ impl Product for Fours {
 pub struct Words;
 
 impl Layout for Words {
-    type Unit = Plain;
+    type Target = Plain;
     type Step = [[i16; EDGE]; STEP];
 
     #[inline(always)]
