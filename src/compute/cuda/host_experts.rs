@@ -15,7 +15,7 @@ use crate::{CHOSEN_MAX, ExpertsShape, HostExpertWeights, SharedExpert};
 use base::error::Result;
 use formats::DType;
 use half::{bf16, f16};
-use parking_lot::Mutex;
+use os::lock::Mutex;
 use std::any::Any;
 use std::ffi::c_void;
 use std::ops::Range;
