@@ -88,14 +88,16 @@ const F16: f32 = 5e-3;
 /// heads follow a recurrence, 0.06 for Granite 4 H, 0.05 for Falcon-H1, 0.04 for Gemma 4 with inputs of layers, and 0.03 for Gemma 4, LFM2 and Nemotron-H.
 pub fn magnified(name: &str) -> f32 {
     match name {
-        "qwen3_5-bf16-wrapped" | "qwen3_5_moe-bf16-wrapped" | "qwen3_next-bf16-not-normed" => 3.0,
+        "qwen3_5-bf16-wrapped" => 4.0,
+        "qwen3_5_moe-bf16-wrapped" | "qwen3_next-bf16-not-normed" => 3.0,
         "granitemoehybrid-bf16-mamba" => 3.0,
         "falcon_h1-bf16-gate-first" => 2.0,
-        "nemotron_h-bf16-biased" => 1.5,
+        "nemotron_h-bf16-biased" => 2.0,
         "gemma4_text-bf16-per-layer" => 2.0,
         "gemma4_unified-bf16-head512" => 2.0,
         "lfm2-bf16-biased" => 1.5,
-        "deepseek_v3-bf16-halves" | "glm4_moe_lite-bf16-not-normed" => 1.5,
+        "deepseek_v3-bf16-halves" => 2.5,
+        "glm4_moe-bf16-not-normed" | "glm4_moe_lite-bf16-not-normed" | "lfm2_moe-bf16-not-normed" => 1.5,
         _ => 1.0,
     }
 }
