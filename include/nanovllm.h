@@ -463,9 +463,10 @@ typedef struct nvllm_engine_config {
   // prompt. Later requests with the same beginning continue from there. Rounded up to whole KV blocks. Fewer tokens are
   // computed again with a smaller number, and more states are made. Default 0: 1024.
   uint64_t state_checkpoint_interval;
-  // For models with experts on a GPU: number of layers whose experts stay in host memory, where the CPU computes them with num_threads threads, by
-  // default one less than there are cores. They are the last ones of the layers that have experts. A number for which the GPU has too little memory is refused with NVLLM_ERR_OUT_OF_MEMORY, and the
-  // message says which one is sufficient. Not with several ranks. Default 0: as many as the GPU has no memory for. -1: none.
+  // For models with experts on a GPU: number of layers whose experts stay in host memory, the last ones that have any. The CPU computes them with
+  // num_threads threads, by default one less than there are cores. A number for which the GPU has too little memory is refused with
+  // NVLLM_ERR_OUT_OF_MEMORY, and the message says which one is sufficient. Not with several ranks. Default 0: as many as the GPU has no memory
+  // for. -1: none.
   int32_t host_expert_layers;
   // 0 or 1: whether nvllm_expert_tokens counts how many tokens each expert of a model with experts is chosen for. Default 0, because counting is one
   // more kernel per layer on a GPU.
@@ -682,9 +683,9 @@ NVLLM_API
 void nvllm_explain_options_init(struct nvllm_explain_options *options,
                                 size_t struct_size);
 
-// [any] Describes as text how one layer and the head of the model would be computed by an engine with this config: for each product
-// and for attention its kernel, thread blocks, bytes and, on a GPU, the time that memory or arithmetic needs at least. No engine is
-// opened, and no GPU is needed. options may be NULL.
+// [any] Describes as text how an engine with this config would compute one layer and the head of the model. Each product and attention
+// have their kernel, thread blocks and bytes and, on a GPU, the least time that memory or arithmetic needs. No engine is opened, and no
+// GPU is needed. options may be NULL.
 //
 // Of config, model_path, dtype, quantization, kv_cache_dtype, batch_invariant and max_model_len count: the pass is that of one rank.
 // Kernels of a GPU are those of a machine that has cuBLASLt. The text is for people, and its form may change. The buffer is used as by nvllm_tokenize, with a NUL.
@@ -1678,7 +1679,7 @@ nvllm_status nvllm_get_stats(const nvllm_engine *engine,
                              nvllm_stats *stats,
                              nvllm_error *error);
 
-// [one] Copies how many tokens each expert of a layer, from 0, was chosen for since the engine opened: counts gets one number per expert, and *needed
+// [one] Copies how many tokens each expert of a layer, from 0, was chosen for since the engine opened. counts gets one number per expert; *needed
 // is 0 for a layer without experts. A token counts for each expert that computes it, so that the sum is the number of computed tokens times the
 // experts per token. The greatest number divided by the mean shows how uneven the load is.
 //

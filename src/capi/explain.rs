@@ -57,9 +57,9 @@ pub unsafe extern "C" fn nvllm_explain_options_init(options: *mut nvllm_explain_
     });
 }
 
-/// [any] Describes as text how one layer and the head of the model would be computed by an engine with this config: for each product
-/// and for attention its kernel, thread blocks, bytes and, on a GPU, the time that memory or arithmetic needs at least. No engine is
-/// opened, and no GPU is needed. options may be NULL.
+/// [any] Describes as text how an engine with this config would compute one layer and the head of the model. Each product and attention
+/// have their kernel, thread blocks and bytes and, on a GPU, the least time that memory or arithmetic needs. No engine is opened, and no
+/// GPU is needed. options may be NULL.
 ///
 /// Of config, model_path, dtype, quantization, kv_cache_dtype, batch_invariant and max_model_len count: the pass is that of one rank.
 /// Kernels of a GPU are those of a machine that has cuBLASLt. The text is for people, and its form may change. The buffer is used as by nvllm_tokenize, with a NUL.

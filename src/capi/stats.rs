@@ -91,7 +91,7 @@ pub unsafe extern "C" fn nvllm_get_stats(
     })
 }
 
-/// [one] Copies how many tokens each expert of a layer, from 0, was chosen for since the engine opened: counts gets one number per expert, and *needed
+/// [one] Copies how many tokens each expert of a layer, from 0, was chosen for since the engine opened. counts gets one number per expert; *needed
 /// is 0 for a layer without experts. A token counts for each expert that computes it, so that the sum is the number of computed tokens times the
 /// experts per token. The greatest number divided by the mean shows how uneven the load is.
 ///

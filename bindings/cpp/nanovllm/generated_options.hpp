@@ -166,10 +166,10 @@ struct engine_options {
   /// Rounded up to whole KV blocks. Fewer tokens are computed again with a smaller number, and more states are made.
   /// Default 0: 1024.
   std::optional<uint64_t> state_checkpoint_interval = {};
-  /// For models with experts on a GPU: number of layers whose experts stay in host memory, where the CPU computes them
-  /// with num_threads threads, by default one less than there are cores. They are the last ones of the layers that have
-  /// experts. A number for which the GPU has too little memory is refused with NVLLM_ERR_OUT_OF_MEMORY, and the message
-  /// says which one is sufficient. Not with several ranks. Default 0: as many as the GPU has no memory for. -1: none.
+  /// For models with experts on a GPU: number of layers whose experts stay in host memory, the last ones that have any.
+  /// The CPU computes them with num_threads threads, by default one less than there are cores. A number for which the
+  /// GPU has too little memory is refused with NVLLM_ERR_OUT_OF_MEMORY, and the message says which one is sufficient.
+  /// Not with several ranks. Default 0: as many as the GPU has no memory for. -1: none.
   std::optional<int32_t> host_expert_layers = {};
   /// Whether nvllm_expert_tokens counts how many tokens each expert of a model with experts is chosen for. Default 0,
   /// because counting is one more kernel per layer on a GPU.

@@ -1,5 +1,5 @@
-//! See `ops/linear_add_norm.rs` for the contract: where a kernel adds the sums of the layer to the stream, and kernels of the products that read the norm
-//! apply its scale, which `gemm/plan.rs` knows.
+//! See `ops/linear_add_norm.rs` for the contract. `gemm/plan.rs` knows where a kernel adds the sums of a layer to the stream, and where the products that
+//! read the norm apply its scale.
 
 use super::device::Device;
 use super::gemm::{self, Added, LinearParams};

@@ -92,8 +92,8 @@ impl Cuda {
         self.host_threads = Some(threads);
     }
 
-    /// Chooses whether the host leaves out what it would compute of experts, whose rows are not defined then: the largest passes, which run while an engine
-    /// opens, would take it long.
+    /// Chooses whether the host leaves out what it would compute of experts, whose rows are not defined then. It would take long for the largest passes,
+    /// which run while an engine opens.
     pub fn set_host_idle(&mut self, is_idle: bool) {
         self.host_is_idle.store(is_idle, Ordering::Relaxed);
     }

@@ -6,8 +6,8 @@
 //! Each verb computes every lane for itself, and the sums over lanes add in an order that is fixed by the width. So a
 //! number depends neither on the lane it stands in nor on its neighbours.
 //!
-//! A file for each instruction set has its tables, a line for each operation: that of [`Lanes`], and that of [`Simd`](simd::Simd), whose vectors have
-//! 64 bytes and which products of integers are written in.
+//! A file for each instruction set has its tables, a line for each operation: that of [`Lanes`], and that of [`Simd`](simd::Simd). Vectors of the latter
+//! have 64 bytes; products of integers are written in them.
 #![allow(unsafe_code)]
 
 #[cfg(target_arch = "x86_64")]

@@ -8,7 +8,7 @@
 //! except AMX, which has a loop of its own.
 //!
 //! Weights in a coding with scales are dequantized on the way to the kernels, slice by slice ([`dequantize`]), or are multiplied as the integers that
-//! they are ([`integer`]), which is a property of the instruction set and the coding.
+//! they are ([`integer`]). Which of the two depends on the instruction set and the coding.
 #![allow(unsafe_code)]
 
 mod choice;

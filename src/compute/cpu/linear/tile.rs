@@ -128,8 +128,8 @@ impl<T: Weight> Weight for Dequantized<T> {
     }
 }
 
-/// Products in vectors of f32. Either one vector of each column's weights is in a register and those of `x` pass by, or, with `BY_COLUMN`, two
-/// vectors of each row of `x` are, and the columns pass by.
+/// Products in vectors of f32. One vector of each column's weights is in a register, and those of `x` pass by. With `BY_COLUMN`, two vectors of each row
+/// of `x` are, and the columns pass by.
 pub struct Vectors<L, W, const BY_COLUMN: bool>(PhantomData<(L, W)>);
 
 impl<L: Lanes, W: Weight, const BY_COLUMN: bool> Multiply for Vectors<L, W, BY_COLUMN> {

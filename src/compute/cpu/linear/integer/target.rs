@@ -1,7 +1,7 @@
 //! Which products of integers an instruction set has, and what follows from them.
 //!
-//! A kernel is written once against [`Target`] and compiled for each: it inlines the verbs of [`Simd`] and takes on the instructions of
-//! [`Target::enter`], through which alone it is called.
+//! A kernel is written once against [`Target`] and compiled for each. It inlines the operations of [`Simd`], and is called through [`Target::enter`] alone,
+//! whose instructions it takes on.
 #![allow(unsafe_code)]
 
 use super::activations::Form;
@@ -43,8 +43,8 @@ pub trait Target: Simd {
     /// Runs `work` with these instructions.
     unsafe fn enter<W: Work>(work: W) -> W::Output;
 
-    /// The sums of the products of eight columns with the integers of a group, in quarters of four columns: by turns those of their first and of
-    /// their last 16 codes, or any two that add up to all 32 where halves have no scales. `x` leads to the group.
+    /// The sums of the products of eight columns with the integers of a group, in quarters of four columns. By turns they are those of the columns' first and
+    /// of their last 16 codes, or any two that add up to all 32 where halves have no scales. `x` leads to the group.
     unsafe fn sums<D: Integers>(codes: HalfCodes<Self>, x: *const u8) -> Self::Ints;
 }
 
