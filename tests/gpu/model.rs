@@ -97,7 +97,8 @@ pub fn magnified(name: &str) -> f32 {
         "gemma4_unified-bf16-head512" => 2.0,
         "lfm2-bf16-biased" => 1.5,
         "deepseek_v3-bf16-halves" => 2.5,
-        "glm4_moe-bf16-not-normed" | "glm4_moe_lite-bf16-not-normed" | "lfm2_moe-bf16-not-normed" => 1.5,
+        "ernie4_5_moe-bf16" | "glm4_moe-bf16-not-normed" => 1.5,
+        "glm4_moe_lite-bf16-not-normed" | "lfm2_moe-bf16-not-normed" => 1.5,
         _ => 1.0,
     }
 }
