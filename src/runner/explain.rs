@@ -147,7 +147,7 @@ impl Question {
 fn table(text: &mut String, title: &str, all: &[Explained], machine: &Machine) -> Option<f64> {
     let has_grid = all.iter().any(|one| !one.grid.is_empty());
     let mut head = vec![title, "weights", "kernel"];
-    head.extend(has_grid.then_some(["thread blocks", "parts of k"]).into_iter().flatten());
+    head.extend(has_grid.then_some(["blocks of threads", "parts of k"]).into_iter().flatten());
     head.push("MB");
     head.extend(machine.speed.map(|_| ["us", "bound by"]).into_iter().flatten());
     let mut sum = 0.0;
