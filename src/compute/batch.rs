@@ -364,8 +364,8 @@ impl BatchLimits {
         if self.whole_rows { self.pooled_rows() } else { 0 }
     }
 
-    /// Most final hidden states that one pass returns: one for each row that brings all of its tokens or for each of these tokens, else enough that a mean over a long prompt reads the weights rarely, and
-    /// few enough that the memory for them does not matter.
+    /// Most final hidden states that one pass returns: one for each row that brings all of its tokens, or for each of these tokens. Else there are enough that
+    /// a mean over a long prompt reads the weights rarely, and few enough that the memory for them does not matter.
     pub fn pooled_rows(&self) -> usize {
         match (self.whole_rows, self.token_states) {
             (true, false) => self.rows,

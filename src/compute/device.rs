@@ -86,7 +86,7 @@ pub trait Device: Send + Sized {
     fn experts_on_host(&self, weights: HostExpertWeights) -> Result<Self::HostExperts>;
     /// Room for the choices of `router` for up to `tokens` tokens.
     fn routes(&self, router: &Router, tokens: usize) -> Result<Self::Routes>;
-    /// Zeros for a layer of so many experts.
+    /// A count of zero for each expert of a layer.
     fn expert_counts(&self, experts: usize) -> Result<Self::ExpertCounts>;
     /// What was counted so far, passes in flight included. `[experts]`
     ///

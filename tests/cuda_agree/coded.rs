@@ -270,7 +270,7 @@ fn many_tokens_agree_and_a_row_gives_the_same_bits_in_its_class() {
     });
 }
 
-/// Of so many tokens that a tile has 256: the last tiles are not full, and k is a whole and in two.
+/// By tiles of 256 tokens, of which the last are not full, with k as a whole and in two parts.
 #[test]
 #[ignore = "needs an NVIDIA GPU: --include-ignored"]
 fn prompts_agree() {

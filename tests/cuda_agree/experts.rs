@@ -393,7 +393,7 @@ fn an_idle_host_computes_nothing() {
         let device_batch = staged(cuda, &Scene::new(&[(0, case.tokens)], 16, &mut Random(3)).batch);
         cuda.set_host_idle(true);
         ops::host_experts(cuda, &mut out, &x, &experts, None, &routes, &device_batch);
-        // Nobody has written the pinned memory that it reads.
+        // The pinned memory that it reads has not been written.
         assert!(cuda.read(&out).unwrap().iter().all(|&v| v == 0.0), "{dtype:?}");
         cuda.set_host_idle(false);
         ops::host_experts(cuda, &mut out, &x, &experts, None, &routes, &device_batch);

@@ -526,7 +526,7 @@ impl Pinned {
     ///
     /// # Safety
     ///
-    /// Nobody writes them while the slice lives: the caller is a host function of the stream on which all that writes them is launched.
+    /// They are not written while the slice lives: the caller is a host function of the stream on which all that writes them is launched.
     pub unsafe fn part(&self, bytes: Range<usize>) -> &[u8] {
         assert!(bytes.start <= bytes.end && bytes.end <= self.bytes);
         // SAFETY: allocated by `zeroed` and all initialized; nobody writes them by the caller's promise.

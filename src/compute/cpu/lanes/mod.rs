@@ -1,4 +1,4 @@
-//! Vectors of f32 as wide as the instruction set has them, behind one set of verbs.
+//! Vectors of f32 as wide as the instruction set has them, behind one set of operations.
 //!
 //! A kernel is written once against [`Lanes`] and compiled once for each instruction set. A token of a type that
 //! implements [`Lanes`] is the proof that its instructions are there: [`dispatch`] hands it out.
@@ -114,7 +114,7 @@ pub fn dispatch(isa: Isa, kernel: impl Kernel) {
     }
 }
 
-/// The verbs of a vector of `N` numbers.
+/// The operations on a vector of `N` numbers.
 #[cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), allow(dead_code))]
 pub trait Lanes: Copy {
     /// A vector of f32.

@@ -1,12 +1,12 @@
 //! Vectors of 64 bytes: where registers have fewer, a vector is two or four of them.
 //!
-//! All verbs are `#[inline(always)]` and take on the instructions of their caller.
+//! All operations are `#[inline(always)]` and take on the instructions of their caller.
 #![allow(unsafe_code)]
 
 /// Numbers of 32 bits in a vector.
 pub const NUMBERS: usize = 16;
 
-/// The verbs of vectors of 64 bytes.
+/// The operations on vectors of 64 bytes.
 ///
 /// # Safety
 ///

@@ -127,7 +127,7 @@ impl Kernels {
                     let coded = QuantizedProduct { product, form, weights, skip };
                     let launch = self.plan_coded(device, &coded, weight, Epilogue::Store);
                     let launch = launch.expect("a sum is always computed");
-                    self.quantized(device, &coded, Results::Sums, weight.scratch(device.dtype), &launch)?;
+                    self.quantized(device, &coded, Results::Sums, weight.scratch(device.dtype).0, &launch)?;
                 }
             }
         }
@@ -197,7 +197,7 @@ impl Kernels {
                 let coded = QuantizedProduct { product, form, weights, skip };
                 let launch = self.plan_coded(device, &coded, weight, epilogue).filter(reads);
                 let Some(launch) = launch else { return Ok(false) };
-                self.quantized(device, &coded, results, weight.scratch(device.dtype), &launch)?;
+                self.quantized(device, &coded, results, weight.scratch(device.dtype).0, &launch)?;
             }
         }
         Ok(true)
@@ -275,7 +275,7 @@ impl Kernels {
         device: &Device,
         coded: &QuantizedProduct,
         results: Results,
-        (scratch, _): (Address, usize),
+        scratch: Address,
         launch: &Launch,
     ) -> Result<()> {
         let is_apart = matches!(coded.product.norms, Norms::None);
