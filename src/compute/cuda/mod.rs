@@ -445,20 +445,14 @@ impl Ops for Cuda {
     fn gated_expert_linear(
         &mut self,
         out: &mut Tensor,
-        gate_up: &mut Tensor,
+        _gate_up: &mut Tensor,
         layer: LayerInput<Tensor, Experts, Vector>,
         activation: Activation,
         routes: &Routes,
     ) {
-        let kernels = &self.kernels.experts().expert_linear;
-        match kernels.run_gated(&self.device, out, layer, activation, routes) {
-            Ok(false) => {
-                let result = kernels.run(&self.device, gate_up, layer, routes.shape().chosen, routes);
-                self.remember(result);
-                self.activate_mul(out, gate_up, activation);
-            }
-            result => self.remember(result.map(drop)),
-        }
+        let (kernels, chosen) = (&self.kernels.experts().expert_linear, routes.shape().chosen);
+        let result = kernels.run(&self.device, out, layer, chosen, gemm::Results::Gated(activation), routes);
+        self.remember(result);
     }
 
     fn expert_linear(
@@ -472,7 +466,8 @@ impl Ops for Cuda {
             ExpertRows::Slots => 1,
             ExpertRows::Tokens => routes.shape().chosen,
         };
-        let result = self.kernels.experts().expert_linear.run(&self.device, out, layer, slots_of_row, routes);
+        let kernels = &self.kernels.experts().expert_linear;
+        let result = kernels.run(&self.device, out, layer, slots_of_row, gemm::Results::Sums, routes);
         self.remember(result);
     }
 
