@@ -8,7 +8,7 @@ use super::matrix::Vector;
 use super::params::params;
 use super::states::States;
 use super::storage::Tensor;
-use crate::{DeltaHeads, DeltaInputs, ValueOrder};
+use crate::{ConvForm, DeltaHeads, DeltaInputs, DeltaLayer, ShortConv, ValueOrder};
 use base::error::Result;
 
 params! {
@@ -31,20 +31,40 @@ params! {
         value_dim: i32,
         is_tiled: i32,
     }
+
+    DeltaStepParams in "gated_delta.cu" {
+        delta: GatedDeltaParams,
+        conv_weight: Address,
+        conv_states: Address,
+        gate: Address,
+        norm: Address,
+        eps: f32,
+    }
 }
 
-/// For each of [`DeltaHeads::KEY_DIMS`], a kernel whose lanes have two columns of the state each, and one whose lanes have four.
-pub struct Kernels([[Kernel; 2]; DeltaHeads::KEY_DIMS.len()]);
+/// The kernels.
+pub struct Kernels {
+    /// For each of [`DeltaHeads::KEY_DIMS`], one whose lanes have two columns of the state each, and one whose lanes have four.
+    rules: [[Kernel; 2]; DeltaHeads::KEY_DIMS.len()],
+    /// The whole layer of rows of one token.
+    step: Kernel,
+}
 
 /// Rows of one token each from which on the traffic of states bounds the kernel, and not how many warps there are.
 const MANY_ROWS: usize = 16;
+/// Of `delta_step`: numbers of a key and of a value, value heads of a key head at most, those that are computed side by side, and threads of one.
+const STEP_DIM: usize = 128;
+const STEP_SHARE_MAX: usize = 4;
+const STEP_GROUPS_MAX: usize = 2;
+const STEP_THREADS: usize = 256;
 
 impl Kernels {
     pub fn new(device: &Device) -> Result<Kernels> {
         let module = device.module("gated_delta")?;
-        let kernel = |dim, cols| Kernel::new(&module, &format!("gated_delta_{dim}x{cols}_{}", suffix(device.dtype)));
-        let [a, b, c, d] = DeltaHeads::KEY_DIMS.map(|dim| Ok([kernel(dim, 2)?, kernel(dim, 4)?]));
-        Ok(Kernels([a?, b?, c?, d?]))
+        let kernel = |name: &str| Kernel::new(&module, &format!("{name}_{}", suffix(device.dtype)));
+        let rules = |dim| Ok([kernel(&format!("gated_delta_{dim}x2"))?, kernel(&format!("gated_delta_{dim}x4"))?]);
+        let [a, b, c, d] = DeltaHeads::KEY_DIMS.map(rules);
+        Ok(Kernels { rules: [a?, b?, c?, d?], step: kernel("delta_step")? })
     }
 
     pub fn run(
@@ -56,34 +76,77 @@ impl Kernels {
         (states, at): (&mut States, usize),
         device_batch: &DeviceBatch,
     ) -> Result<()> {
-        let DeltaInputs { qkv, gates, first_gate, decays } = inputs;
-        let places = device_batch.addresses();
         let kernel = DeltaHeads::KEY_DIMS.iter().position(|&dim| dim == heads.key_dim).expect("the op checked it");
-        let params = GatedDeltaParams {
-            out: out.storage.address(),
-            qkv: qkv.storage.address(),
-            gates: gates.storage.address() + (first_gate * device.dtype.bytes()) as u64,
-            decays: decays.wide.address(),
-            states: states.region(at),
-            row_starts: places.row_starts,
-            sources: places.state_sources,
-            slots: places.state_slots,
-            saves: places.state_saves,
-            slot_numbers: states.shape().numbers as i64,
-            out_stride: out.storage.stride() as i32,
-            qkv_stride: qkv.storage.stride() as i32,
-            gates_stride: gates.storage.stride() as i32,
-            key_heads: heads.keys as i32,
-            value_heads: heads.values as i32,
-            value_dim: heads.value_dim as i32,
-            is_tiled: i32::from(heads.order == ValueOrder::Tiled),
-        };
+        let params = params(device, out, inputs, heads, (states, at), device_batch);
         // Lanes of a warp that share a column, as the kernels have them.
         let split = heads.key_dim.div_ceil(32);
         let batch = device_batch.batch();
         let is_decode = batch.tokens() <= 2 * batch.rows();
         let cols = if is_decode && batch.rows() >= MANY_ROWS { 4 } else { 2 };
         let blocks = [batch.rows(), heads.values, (heads.value_dim * split).div_ceil(32 * cols)];
-        self.0[kernel][cols / 4].launch(device.chaining, blocks, 32, 0, &params)
+        self.rules[kernel][cols / 4].launch(device.chaining, blocks, 32, 0, &params)
+    }
+
+    /// Launches the whole layer. `false`: nothing was launched, because the kernel does not compute such rows or sizes.
+    pub fn run_layer(
+        &self,
+        device: &Device,
+        out: &mut Tensor,
+        layer: DeltaLayer<Tensor, Vector>,
+        (states, at): (&mut States, usize),
+        device_batch: &DeviceBatch,
+    ) -> Result<bool> {
+        let (DeltaLayer { projected, conv, heads, .. }, batch) = (layer, device_batch.batch());
+        let share = heads.values / heads.keys;
+        let is_known = conv == ShortConv { taps: 4, form: ConvForm::Silu, has_bias: false }
+            && [heads.key_dim, heads.value_dim] == [STEP_DIM; 2]
+            && share <= STEP_SHARE_MAX;
+        if !is_known || batch.tokens() != batch.rows() || batch.rows() >= MANY_ROWS {
+            return Ok(false);
+        }
+        let gates = projected.storage.address();
+        let inputs =
+            DeltaInputs { qkv: projected, gates: projected, first_gate: layer.first_gate(), decays: layer.decays };
+        let params = DeltaStepParams {
+            delta: params(device, out, inputs, heads, (states, layer.rule_at(at)), device_batch),
+            conv_weight: layer.conv_weight.wide.address(),
+            conv_states: states.region(at),
+            gate: gates + (layer.first_norm_gate() * device.dtype.bytes()) as u64,
+            norm: layer.norm.wide.address(),
+            eps: layer.eps,
+        };
+        let threads = STEP_THREADS * share.min(STEP_GROUPS_MAX);
+        self.step.launch(device.chaining, [batch.rows(), heads.keys, 1], threads, 0, &params)?;
+        Ok(true)
+    }
+}
+
+fn params(
+    device: &Device,
+    out: &Tensor,
+    inputs: DeltaInputs<Tensor, Vector>,
+    heads: DeltaHeads,
+    (states, at): (&States, usize),
+    device_batch: &DeviceBatch,
+) -> GatedDeltaParams {
+    let (DeltaInputs { qkv, gates, first_gate, decays }, places) = (inputs, device_batch.addresses());
+    GatedDeltaParams {
+        out: out.storage.address(),
+        qkv: qkv.storage.address(),
+        gates: gates.storage.address() + (first_gate * device.dtype.bytes()) as u64,
+        decays: decays.wide.address(),
+        states: states.region(at),
+        row_starts: places.row_starts,
+        sources: places.state_sources,
+        slots: places.state_slots,
+        saves: places.state_saves,
+        slot_numbers: states.shape().numbers as i64,
+        out_stride: out.storage.stride() as i32,
+        qkv_stride: qkv.storage.stride() as i32,
+        gates_stride: gates.storage.stride() as i32,
+        key_heads: heads.keys as i32,
+        value_heads: heads.values as i32,
+        value_dim: heads.value_dim as i32,
+        is_tiled: i32::from(heads.order == ValueOrder::Tiled),
     }
 }

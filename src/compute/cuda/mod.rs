@@ -94,9 +94,9 @@ pub use storage::{Storage, Tensor};
 pub use team::Team;
 
 use super::{
-    Activated, Activation, AddNorm, AttentionSpec, Collectives, DeltaHeads, DeltaInputs, ExpertRows, HeadGate,
-    HeadPart, HeadRows, KvPlace, LayerInput, NextNorm, NormWeights, Ops, Part, QkNormRope, Router, RouterVectors,
-    ScanHeads, ScanInputs, Scoring, SharedExpert, SharedPrefixes, ShortConv, TableRows, unfused,
+    Activated, Activation, AddNorm, AttentionSpec, Collectives, DeltaHeads, DeltaInputs, DeltaLayer, ExpertRows,
+    HeadGate, HeadPart, HeadRows, KvPlace, LayerInput, NextNorm, NormWeights, Ops, Part, QkNormRope, Router,
+    RouterVectors, ScanHeads, ScanInputs, Scoring, SharedExpert, SharedPrefixes, ShortConv, TableRows, unfused,
 };
 use attention::partition::{Geometry, LayerWindow};
 use base::error::{Error, Result};
@@ -417,6 +417,21 @@ impl Ops for Cuda {
         let kernels = &self.kernels.recurrent().gated_delta;
         let result = kernels.run(&self.device, out, inputs, heads, states, device_batch);
         self.remember(result);
+    }
+
+    fn delta_layer(
+        &mut self,
+        out: &mut Tensor,
+        mixed: &mut Tensor,
+        layer: DeltaLayer<Tensor, Vector>,
+        (states, at): (&mut States, usize),
+        device_batch: &DeviceBatch,
+    ) {
+        let kernels = &self.kernels.recurrent().gated_delta;
+        match kernels.run_layer(&self.device, out, layer, (states, at), device_batch) {
+            Ok(false) => unfused::delta_layer(self, out, mixed, layer, (states, at), device_batch),
+            result => self.remember(result.map(drop)),
+        }
     }
 
     fn selective_scan(
