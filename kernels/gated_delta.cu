@@ -32,6 +32,7 @@ struct GatedDeltaParams {
     int value_heads;
     int value_dim;
     int is_tiled;               // value head h has key head h % key_heads
+    int tokens_max;             // rows of more tokens are not computed here
 };
 
 // What a lane loads of a token, as it is stored: several tokens are on their way.
@@ -213,7 +214,7 @@ __device__ void gated_delta(const GatedDeltaParams<T>& p) {
     const int first = p.row_starts[row], end = p.row_starts[row + 1];
     const uint32_t slot = p.slots[row], source = p.sources[row];
     // A row without a slot pads the batch.
-    if (slot == NO_STATE) return;
+    if (slot == NO_STATE || end - first > p.tokens_max) return;
 
     const int key_width = p.key_heads * KEY_DIM;
     const Head inputs = {

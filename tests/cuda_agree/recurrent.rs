@@ -2,7 +2,7 @@
 
 use crate::inputs::recurrent::{self, CONVS, DELTAS, FIRST_GATE, Gate, ROWS, Row, SCANS, SLOTS, place};
 use crate::scene::{
-    FEW_OPERATIONS, Near, Random, assert_near, bound, filled, launched, numbers, on_device, poisoned, staged,
+    FEW_OPERATIONS, Near, Random, assert_near, bound, filled, launched, numbers, on_device, poisoned, staged, unit,
 };
 use compute::batch::NO_STATE;
 use compute::cuda::Cuda;
@@ -70,6 +70,55 @@ fn gated_delta_rules_agree() {
             let what = format!("{heads:?}, {dtype:?}");
             assert_near(&cuda.read(&out).unwrap(), &expected, bound(dtype), &what);
             assert_near(&recurrent::contents(cuda, &states), &near_f32(&after, error), 1e-4, &what);
+        }
+    });
+}
+
+/// Rows of whole chunks and of parts, beside rows of few tokens, with states that are kept in the middle of a chunk and at its end.
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn delta_rules_of_prompts_agree_in_chunks() {
+    const PROMPTS: &[Row] = &[
+        Row { tokens: 150, source: NO_STATE, slot: 0, saves: &[(63, 3), (99, 4)] },
+        Row { tokens: 1, source: 8, slot: 8, saves: &[] },
+        Row { tokens: 17, source: 1, slot: 2, saves: &[] },
+        Row { tokens: 16, source: 6, slot: 6, saves: &[(3, 5)] },
+        Row { tokens: 64, source: 7, slot: 7, saves: &[] },
+    ];
+    on_device(|cuda, dtype| {
+        for (order, values) in [(ValueOrder::Grouped, 2), (ValueOrder::Tiled, 6)] {
+            for slow in [1.0, 0.01] {
+                let heads = DeltaHeads { keys: 2, values, order, key_dim: 128, value_dim: 128 };
+                let batch = recurrent::batch(PROMPTS);
+                let mut random = Random(12);
+                let gate_width = FIRST_GATE + 2 * heads.values + 2;
+                let qkv = numbers(&mut random, batch.tokens() * heads.width(), 2.0, dtype);
+                let gates = numbers(&mut random, batch.tokens() * gate_width, 3.0, dtype);
+                let mut decays = recurrent::decays(&mut random, heads.values);
+                decays[..heads.values].iter_mut().for_each(|rate| *rate *= slow);
+                let (state, at, _) = place(heads.state_numbers());
+                let contents = random.numbers(SLOTS * state, 1.0);
+                let (expected, after) = recurrent::delta(heads, &batch, [&qkv, &gates, &decays, &contents]);
+                let mut states = recurrent::states(cuda, &contents, state);
+                let (device_batch, decays) = (staged(cuda, &batch), cuda.table(&decays).unwrap());
+                let (qkv, gates) = (filled(cuda, &qkv, heads.width()), filled(cuda, &gates, gate_width));
+                let mut out = poisoned(cuda, batch.tokens(), heads.value_width());
+                let inputs = DeltaInputs { qkv: &qkv, gates: &gates, first_gate: FIRST_GATE, decays: &decays };
+                let names = launched(cuda, |cuda| {
+                    ops::gated_delta(cuda, &mut out, inputs, heads, (&mut states, at), &device_batch);
+                });
+                let what = format!("{heads:?}, rates {slow}, {dtype:?}");
+                assert!(names.iter().any(|name| name.starts_with("gated_delta_chunks")), "{what}: {names:?}");
+                assert_eq!(names.len(), 2, "{what}: rows of few tokens have the other kernel");
+                // Keys, values and what they change are rounded to the number type.
+                let greatest = |values: &[f32]| values.iter().fold(0.0, |most: f64, &v| most.max(f64::from(v).abs()));
+                let error = 4.0 * unit(dtype) * greatest(&expected);
+                let near = |&value: &f32| Near::stored(f64::from(value), error, dtype);
+                let expected: Vec<Near> = expected.iter().map(near).collect();
+                assert_near(&cuda.read(&out).unwrap(), &expected, 3.0 * bound(dtype), &what);
+                let error = 4.0 * unit(dtype) * greatest(&after);
+                assert_near(&recurrent::contents(cuda, &states), &near_f32(&after, error), 3.0 * bound(dtype), &what);
+            }
         }
     });
 }

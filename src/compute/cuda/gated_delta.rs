@@ -8,7 +8,7 @@ use super::matrix::Vector;
 use super::params::params;
 use super::states::States;
 use super::storage::Tensor;
-use crate::{ConvForm, DeltaHeads, DeltaInputs, DeltaLayer, ShortConv, ValueOrder};
+use crate::{ConvForm, DeltaHeads, DeltaInputs, DeltaLayer, Rounding, ShortConv, ValueOrder};
 use base::error::Result;
 
 params! {
@@ -30,6 +30,27 @@ params! {
         value_heads: i32,
         value_dim: i32,
         is_tiled: i32,
+        tokens_max: i32,
+    }
+
+    DeltaChunksParams in "gated_delta_chunks.cu" {
+        out: Address,
+        qkv: Address,
+        gates: Address,
+        decays: Address,
+        states: Address,
+        row_starts: Address,
+        sources: Address,
+        slots: Address,
+        saves: Address,
+        slot_numbers: i64,
+        out_stride: i32,
+        qkv_stride: i32,
+        gates_stride: i32,
+        key_heads: i32,
+        value_heads: i32,
+        is_tiled: i32,
+        few: i32,
     }
 
     DeltaStepParams in "gated_delta.cu" {
@@ -46,12 +67,19 @@ params! {
 pub struct Kernels {
     /// For each of [`DeltaHeads::KEY_DIMS`], one whose lanes have two columns of the state each, and one whose lanes have four.
     rules: [[Kernel; 2]; DeltaHeads::KEY_DIMS.len()],
+    /// For rows of many tokens, where the device has as much shared memory.
+    chunks: Option<Kernel>,
     /// The whole layer of rows of one token.
     step: Kernel,
 }
 
 /// Rows of one token each from which on the traffic of states bounds the kernel, and not how many warps there are.
 const MANY_ROWS: usize = 16;
+/// Tokens of a row up to which they are computed one by one: a chunk takes as long.
+const FEW_TOKENS: usize = 16;
+/// Of `gated_delta_chunks`: threads, and bytes of `Shared`.
+const CHUNK_THREADS: usize = 256;
+const CHUNK_SHARED: usize = 2 * (4 * 64 * 128 + 128 * 128 + 64 * 64) + 4 * (64 * 136 + 64 * 68 + 2 * 64 + 4);
 /// Of `delta_step`: numbers of a key and of a value, value heads of a key head at most, those that are computed side by side, and threads of one.
 const STEP_DIM: usize = 128;
 const STEP_SHARE_MAX: usize = 4;
@@ -64,7 +92,13 @@ impl Kernels {
         let kernel = |name: &str| Kernel::new(&module, &format!("{name}_{}", suffix(device.dtype)));
         let rules = |dim| Ok([kernel(&format!("gated_delta_{dim}x2"))?, kernel(&format!("gated_delta_{dim}x4"))?]);
         let [a, b, c, d] = DeltaHeads::KEY_DIMS.map(rules);
-        Ok(Kernels { rules: [a?, b?, c?, d?], step: kernel("delta_step")? })
+        let chunks = (device.facts().block_shared_bytes >= CHUNK_SHARED).then(|| {
+            let module = device.module("gated_delta_chunks")?;
+            let kernel = Kernel::new(&module, &format!("gated_delta_chunks_{}", suffix(device.dtype)))?;
+            kernel.allow_shared(CHUNK_SHARED)?;
+            Ok(kernel)
+        });
+        Ok(Kernels { rules: [a?, b?, c?, d?], chunks: chunks.transpose()?, step: kernel("delta_step")? })
     }
 
     pub fn run(
@@ -76,14 +110,27 @@ impl Kernels {
         (states, at): (&mut States, usize),
         device_batch: &DeviceBatch,
     ) -> Result<()> {
-        let kernel = DeltaHeads::KEY_DIMS.iter().position(|&dim| dim == heads.key_dim).expect("the op checked it");
         let params = params(device, out, inputs, heads, (states, at), device_batch);
+        let batch = device_batch.batch();
+        let has_chunks = device.rounding != Rounding::BatchInvariant && [heads.key_dim, heads.value_dim] == [128; 2];
+        let chunks = self.chunks.as_ref().filter(|_| has_chunks && batch.tokens() > batch.rows());
+        let is_many = |row: &[u32]| (row[1] - row[0]) as usize > FEW_TOKENS;
+        let many = chunks.map_or(0, |_| batch.row_starts.windows(2).filter(|row| is_many(row)).count());
+        if let Some(kernel) = chunks.filter(|_| many > 0) {
+            let params = chunk_params(params, FEW_TOKENS);
+            kernel.launch(device.chaining, [heads.values, batch.rows(), 1], CHUNK_THREADS, CHUNK_SHARED, &params)?;
+        }
+        if many == batch.rows() {
+            return Ok(());
+        }
+        let tokens_max = if many > 0 { FEW_TOKENS as i32 } else { i32::MAX };
+        let params = GatedDeltaParams { tokens_max, ..params };
         // Lanes of a warp that share a column, as the kernels have them.
         let split = heads.key_dim.div_ceil(32);
-        let batch = device_batch.batch();
         let is_decode = batch.tokens() <= 2 * batch.rows();
         let cols = if is_decode && batch.rows() >= MANY_ROWS { 4 } else { 2 };
         let blocks = [batch.rows(), heads.values, (heads.value_dim * split).div_ceil(32 * cols)];
+        let kernel = DeltaHeads::KEY_DIMS.iter().position(|&dim| dim == heads.key_dim).expect("the op checked it");
         self.rules[kernel][cols / 4].launch(device.chaining, blocks, 32, 0, &params)
     }
 
@@ -148,5 +195,33 @@ fn params(
         value_heads: heads.values as i32,
         value_dim: heads.value_dim as i32,
         is_tiled: i32::from(heads.order == ValueOrder::Tiled),
+        tokens_max: i32::MAX,
+    }
+}
+
+/// The same for rows of more than `few` tokens.
+fn chunk_params(params: GatedDeltaParams, few: usize) -> DeltaChunksParams {
+    let GatedDeltaParams { out, qkv, gates, decays, states, row_starts, sources, slots, saves, .. } = params;
+    let GatedDeltaParams {
+        slot_numbers, out_stride, qkv_stride, gates_stride, key_heads, value_heads, is_tiled, ..
+    } = params;
+    DeltaChunksParams {
+        out,
+        qkv,
+        gates,
+        decays,
+        states,
+        row_starts,
+        sources,
+        slots,
+        saves,
+        slot_numbers,
+        out_stride,
+        qkv_stride,
+        gates_stride,
+        key_heads,
+        value_heads,
+        is_tiled,
+        few: few as i32,
     }
 }
