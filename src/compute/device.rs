@@ -71,13 +71,14 @@ pub trait Device: Send + Sized {
     fn matrix(&self, parts: &[HostMatrix]) -> Result<Self::Matrix>;
     /// Bytes that a matrix of `[rows, cols]` in `coding` takes on a device that computes in `dtype`.
     fn held_bytes(coding: WeightFormat, shape: [usize; 2], dtype: DType) -> u64;
-    /// Weights of as many experts as there are lists, each stacked as [`matrix`](Self::matrix) stacks them: all have the same shape.
+    /// Weights of experts that follow each other, from number `first` on: as many as there are lists, each stacked as [`matrix`](Self::matrix) stacks
+    /// them. All have the same shape.
     ///
     /// # Errors
     ///
     /// [`Error::OutOfMemory`](base::error::Error::OutOfMemory), and [`Error::Unsupported`](base::error::Error::Unsupported) for a coding that the device
     /// does not multiply with for experts.
-    fn experts(&self, experts: &[Vec<HostMatrix>]) -> Result<Self::Experts>;
+    fn experts(&self, first: usize, experts: &[Vec<HostMatrix>]) -> Result<Self::Experts>;
     /// The experts of a layer for [`host_experts`](crate::ops::host_experts). Their weights stay where they are, if the host can compute with them there.
     ///
     /// # Errors
@@ -110,7 +111,7 @@ pub trait Device: Send + Sized {
 
     /// Rows and columns of a weight matrix.
     fn matrix_shape(matrix: &Self::Matrix) -> (usize, usize);
-    /// The shape of the weights of experts.
+    /// The shape of the weights of experts, and which these are.
     fn experts_shape(experts: &Self::Experts) -> ExpertsShape;
     /// The experts of a layer that the host computes: how many, and the width of what they read and give.
     fn host_experts_shape(experts: &Self::HostExperts) -> ExpertsShape;

@@ -18,6 +18,7 @@ mod gather;
 mod inputs;
 mod integers;
 mod join_columns;
+mod join_slots;
 mod linear;
 mod linear_add_norm;
 mod logprobs;

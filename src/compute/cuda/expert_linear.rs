@@ -29,6 +29,8 @@ params! {
         x_stride: i32,
         slots_of_row: i32,
         activation: i32,
+        first_expert: i32,
+        experts: i32,
     }
 
     ExpertCodedParams in "expert_linear_quantized.cu" {
@@ -46,6 +48,8 @@ params! {
         x_stride: i32,
         slots_of_row: i32,
         activation: i32,
+        first_expert: i32,
+        experts: i32,
     }
 }
 
@@ -229,7 +233,7 @@ fn number_of(activation: Activation) -> i32 {
 /// The same for quantized weights.
 fn of_codes(params: ExpertLinearParams, weight: QuantizedWeights) -> ExpertCodedParams {
     let ExpertLinearParams { out, x, bias, experts_of, order, tiles, tile_count, n, k, .. } = params;
-    let ExpertLinearParams { out_stride, x_stride, slots_of_row, activation, .. } = params;
+    let ExpertLinearParams { out_stride, x_stride, slots_of_row, activation, first_expert, experts, .. } = params;
     ExpertCodedParams {
         out,
         x,
@@ -245,6 +249,8 @@ fn of_codes(params: ExpertLinearParams, weight: QuantizedWeights) -> ExpertCoded
         x_stride,
         slots_of_row,
         activation,
+        first_expert,
+        experts,
     }
 }
 
@@ -255,7 +261,8 @@ fn params(
     slots_of_row: usize,
     routes: &Routes,
 ) -> ExpertLinearParams {
-    let (LayerInput { x, bias, .. }, at) = (layer, routes.addresses());
+    let (LayerInput { x, weight, bias, .. }, at) = (layer, routes.addresses());
+    let held = weight.shape();
     ExpertLinearParams {
         out: out.storage.address(),
         x: x.storage.address(),
@@ -271,5 +278,7 @@ fn params(
         x_stride: x.storage.stride() as i32,
         slots_of_row: slots_of_row as i32,
         activation: -1,
+        first_expert: held.first as i32,
+        experts: held.experts as i32,
     }
 }
