@@ -5,10 +5,11 @@ use super::device_batch::DeviceBatch;
 use super::driver::Address;
 use super::kernels::{Kernel, cache_suffix, suffix};
 use super::kv_cache::CacheLayer;
+use super::latent_cache;
 use super::matrix::Vector;
 use super::params::params;
 use super::storage::Tensor;
-use crate::{AttentionSpec, KvFormat, NormExtent, NormOrder, Pairing, QkNormRope, RopeTable};
+use crate::{AttentionSpec, KvFormat, KvValues, NormExtent, NormOrder, Pairing, QkNormRope, RopeTable};
 use base::error::{Error, Result};
 
 params! {
@@ -79,6 +80,8 @@ pub struct Kernels {
     /// For many tokens, plain caches and the heads of [`WIDE_DIMS`].
     wide: [Kernel; 2],
     whole_norm: Kernel,
+    /// Where keys end with their values.
+    latent: latent_cache::Kernels,
 }
 
 /// Refuses ropes that turn a number of numbers per head that the kernels do not know: they take two pairs at a time.
@@ -112,6 +115,7 @@ impl Kernels {
             wide: [wide(WIDE_DIMS[0])?, wide(WIDE_DIMS[1])?],
             plain: stores(KvFormat::Plain(device.dtype))?,
             int8: stores(KvFormat::Int8)?,
+            latent: latent_cache::Kernels::new(device)?,
             whole_norm: Kernel::new(&module, &format!("whole_norm_{}", suffix(device.dtype)))?,
         })
     }
@@ -125,6 +129,9 @@ impl Kernels {
         cache: CacheLayer,
         device_batch: &DeviceBatch,
     ) -> Result<()> {
+        if cache.shape.values != KvValues::Stored {
+            return self.latent.run(device, spec, qkv, transform, cache, device_batch);
+        }
         let QkNormRope { norm, whole, rope, temperature, value_norm } = transform;
         let rotary = rope.as_ref().map_or(0, |r| r.rotary);
         assert!(check_rotary(rotary).is_ok(), "{rotary} numbers turn, which an open engine has refused");
