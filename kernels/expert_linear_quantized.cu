@@ -105,7 +105,7 @@ __device__ void expert_linear_quantized_few(const ExpertCodedParams<T>& p) {
 // A thread block has 16 RT slots of a tile, and CT octets of columns.
 //
 // Grid [tiles at most, n / (8 CT) rounded up, slots of the largest tile / (16 RT)], block [32 * WARPS].
-template <class T, class Codes, int RT, int CT>
+template <class T, int RT, int CT>
 __device__ void expert_linear_quantized_tiled(const ExpertCodedParams<T>& p) {
     constexpr int SLOTS = 16 * RT, COLUMNS = 8 * CT;
     __shared__ float sums[WARPS][SLOTS][COLUMNS + 4];
@@ -121,7 +121,7 @@ __device__ void expert_linear_quantized_tiled(const ExpertCodedParams<T>& p) {
     // Rows beyond the last one are computed as the last one, and not stored.
     for (int i = threadIdx.x; i < SLOTS; i += blockDim.x) slots[i] = p.order[tile.y + first + min(i, count - 1)];
     __syncthreads();
-    const size_t unit_bytes = Codes::BYTES + 8 * p.weight.header_bytes;
+    const size_t unit_bytes = p.weight.code_bytes + 8 * p.weight.header_bytes;
     const uint8_t* at[CT];
 #pragma unroll
     for (int c = 0; c < CT; c++) {
@@ -133,14 +133,17 @@ __device__ void expert_linear_quantized_tiled(const ExpertCodedParams<T>& p) {
     for (int r = 0; r < 2 * RT; r++) rows[r] = p.x + size_t(slots[r * 8 + lane / 4] / p.slots_of_row) * p.x_stride;
     float sum[RT][CT][4] = {};
     for (int unit = warp; unit < units; unit += WARPS) {
-        typename Codes::Lane codes[CT];
+        uint4 codes[CT];
         float4 s[CT];
 #pragma unroll
         for (int c = 0; c < CT; c++) {
             const uint8_t* const from = at[c] + unit * unit_bytes;
-            codes[c] = Codes::load(from, lane);
-            s[c] = scales_of_column(p.weight, from + Codes::BYTES + lane / 4 * p.weight.header_bytes);
+            codes[c] = AnyBits::load(p.weight, from, lane);
+            s[c] = scales_of_column(p.weight, from + p.weight.code_bytes + lane / 4 * p.weight.header_bytes);
         }
+        Eight w[CT][2];
+#pragma unroll
+        for (int c = 0; c < CT; c++) AnyBits::numbers<T>(p.weight, codes[c], s[c], lane, w[c]);
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             Eight x[2 * RT];
@@ -148,14 +151,13 @@ __device__ void expert_linear_quantized_tiled(const ExpertCodedParams<T>& p) {
             for (int r = 0; r < 2 * RT; r++) x[r] = load_x(p, rows[r], unit, half, lane);
 #pragma unroll
             for (int c = 0; c < CT; c++) {
-                const Eight w = Codes::template numbers<T>(p.weight, codes[c], s[c], lane, half);
 #pragma unroll
                 for (int t = 0; t < RT; t++) {
                     const Eight &a = x[2 * t], &b = x[2 * t + 1];
                     const uint32_t low[4] = {a.pair[0], b.pair[0], a.pair[1], b.pair[1]};
                     const uint32_t high[4] = {a.pair[2], b.pair[2], a.pair[3], b.pair[3]};
-                    mma<T>(sum[t][c], low, w.pair[0], w.pair[1]);
-                    mma<T>(sum[t][c], high, w.pair[2], w.pair[3]);
+                    mma<T>(sum[t][c], low, w[c][half].pair[0], w[c][half].pair[1]);
+                    mma<T>(sum[t][c], high, w[c][half].pair[2], w[c][half].pair[3]);
                 }
             }
         }
@@ -187,18 +189,18 @@ __device__ void expert_linear_quantized_tiled(const ExpertCodedParams<T>& p) {
     extern "C" __global__ void __launch_bounds__(32 * WARPS) entry##_##dtype(const __grid_constant__ ExpertCodedParams<dtype> p) { \
         function(p);                                                                                                          \
     }
-#define VARIANTS(name, codes, dtype)                                                                                          \
-    KERNEL(nvllm_k_expert_linear_quantized_##name##_few, (expert_linear_quantized_few<dtype, codes, false>), dtype)                   \
-    KERNEL(nvllm_k_gated_expert_linear_quantized_##name##_few, (expert_linear_quantized_few<dtype, codes, true>), dtype)              \
-    KERNEL(nvllm_k_expert_linear_quantized_##name##_t16, (expert_linear_quantized_tiled<dtype, codes, 1, 4>), dtype)                  \
-    KERNEL(nvllm_k_expert_linear_quantized_##name##_t64, (expert_linear_quantized_tiled<dtype, codes, 4, 2>), dtype)
-#define KERNELS(name, codes)     \
-    VARIANTS(name, codes, bf16)  \
-    VARIANTS(name, codes, f16)
+#define FEW(name, codes, dtype)                                                                                           \
+    KERNEL(nvllm_k_expert_linear_quantized_##name##_few, (expert_linear_quantized_few<dtype, codes, false>), dtype)       \
+    KERNEL(nvllm_k_gated_expert_linear_quantized_##name##_few, (expert_linear_quantized_few<dtype, codes, true>), dtype)
+#define KERNELS(dtype)                                                                                 \
+    FEW(four, FourBits, dtype)                                                                         \
+    FEW(table, TableBits, dtype)                                                                       \
+    FEW(five, FiveBits, dtype)                                                                         \
+    FEW(six, SixBits, dtype)                                                                           \
+    FEW(eight, EightBits, dtype)                                                                       \
+    FEW(float8, Float8, dtype)                                                                         \
+    KERNEL(nvllm_k_expert_linear_quantized_t16, (expert_linear_quantized_tiled<dtype, 1, 4>), dtype)   \
+    KERNEL(nvllm_k_expert_linear_quantized_t64, (expert_linear_quantized_tiled<dtype, 4, 2>), dtype)
 
-KERNELS(four, FourBits)
-KERNELS(table, TableBits)
-KERNELS(five, FiveBits)
-KERNELS(six, SixBits)
-KERNELS(eight, EightBits)
-KERNELS(float8, Float8)
+KERNELS(bf16)
+KERNELS(f16)

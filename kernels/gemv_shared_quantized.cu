@@ -81,7 +81,7 @@ __device__ void gemv_shared_quantized(const GemvSharedQuantizedParams<T>& p) {
         }
         const uint8_t* at = weights + octet * octet_bytes + unit * UNIT;
         const uint32_t* header = reinterpret_cast<const uint32_t*>(at + Codes::BYTES + lane / 4 * HEADER_BYTES);
-        const float4 scales = scales_of_words<HEADER>(p.weight.zero, header[0], header[HEADER_BYTES / 4 - 1]);
+        const float4 scales = scales_of_words<HEADER>(p.weight, header[0], header[HEADER_BYTES / 4 - 1]);
         const typename Codes::Lane codes = Codes::load(at, lane);
         to[0] = Codes::template numbers<T>(p.weight, codes, scales, lane, 0);
         to[1] = Codes::template numbers<T>(p.weight, codes, scales, lane, 1);
@@ -192,12 +192,10 @@ __device__ void gemv_shared_quantized(const GemvSharedQuantizedParams<T>& p) {
 
 KERNELS(four_halves, FourBits, HALVES, 4)
 KERNELS(four_k_blocks, FourBits, K_BLOCKS, 8)
-KERNELS(four_words_f16, FourBits, WORDS_F16, 4)
-KERNELS(four_words_bf16, FourBits, WORDS_BF16, 4)
+KERNELS(four_words, FourBits, WORDS, 4)
 KERNELS(five_k_blocks, FiveBits, K_BLOCKS, 8)
 KERNELS(six_sixteenths, SixBits, SIXTEENTHS, 8)
 KERNELS(eight_halves, EightBits, HALVES, 4)
-KERNELS(eight_words_f16, EightBits, WORDS_F16, 4)
-KERNELS(eight_words_bf16, EightBits, WORDS_BF16, 4)
-KERNELS(float8_words_bf16, Float8, WORDS_BF16, 4)
+KERNELS(eight_words, EightBits, WORDS, 4)
+KERNELS(float8_words, Float8, WORDS, 4)
 KERNELS(float8_floats, Float8, FLOATS, 8)

@@ -1,6 +1,7 @@
 //! See `ops/expert_linear.rs` and `ops/gated_expert_linear.rs` for the contracts, `kernels/expert_linear.cu` for the work, and
 //! `kernels/expert_linear_quantized.cu` for quantized weights.
 
+use super::activate_mul::number_of;
 use super::device::Device;
 use super::driver::Address;
 use super::experts::{Experts, Routes, TILE_ROWS, tile_rows, tiles_of};
@@ -93,10 +94,10 @@ pub fn describe(
     }
     let (rows, tiles) = (tile_rows(routes), tiles_of(routes));
     Some(match kind {
-        Some(kind) => {
+        Some(_) => {
             let [slots, of_block] = CODED_TILES[usize::from(rows > CODED_TILES[0][0])];
             let blocks = [tiles, columns.div_ceil(of_block), rows.div_ceil(slots)];
-            let name = format!("expert_linear_quantized_{}_t{slots}", kind.name());
+            let name = format!("expert_linear_quantized_t{slots}");
             (name, Grid { blocks, threads: CODED_THREADS, shared_bytes: 0 })
         }
         None => {
@@ -129,15 +130,7 @@ impl Tiling {
     }
 }
 
-/// Kernels for codes of one kind.
-struct CodedKernels {
-    few: Kernel,
-    gated_few: Kernel,
-    /// For tiles of 16 slots, and of more, which it computes 64 at a time.
-    tiled: [Kernel; 2],
-}
-
-/// Slots and columns of a thread block of each of [`CodedKernels::tiled`].
+/// Slots and columns of a thread block of each of [`Kernels::coded_tiled`].
 const CODED_TILES: [[usize; 2]; 2] = [[16, 32], [64, 16]];
 /// Threads of a thread block that reads codes.
 const CODED_THREADS: usize = 128;
@@ -148,8 +141,10 @@ pub struct Kernels {
     gated_few: Kernel,
     /// In the order of [`TILINGS`].
     tiled: Vec<Kernel>,
-    /// In the order of [`Kind::ALL`].
-    coded: Vec<CodedKernels>,
+    /// In the order of [`Kind::ALL`]: for sums, and for gated results.
+    coded_few: Vec<[Kernel; 2]>,
+    /// For tiles of 16 slots, and of more, which it computes 64 at a time.
+    coded_tiled: [Kernel; 2],
 }
 
 impl Kernels {
@@ -163,16 +158,18 @@ impl Kernels {
         });
         let tiled = tiled.collect::<Result<_>>()?;
         let of_codes = device.module("expert_linear_quantized")?;
-        let coded = Kind::ALL.iter().map(|kind| {
-            let kernel = |gated: &str, variant: &str| {
-                let name = format!("{gated}expert_linear_quantized_{}_{variant}_{dtype}", kind.name());
-                Kernel::new(&of_codes, &name)
-            };
-            let tiled = [kernel("", "t16")?, kernel("", "t64")?];
-            Ok(CodedKernels { few: kernel("", "few")?, gated_few: kernel("gated_", "few")?, tiled })
+        let coded = |name: &str| Kernel::new(&of_codes, &format!("{name}_{dtype}"));
+        let coded_few = Kind::ALL.iter().map(|kind| {
+            let name = format!("expert_linear_quantized_{}_few", kind.name());
+            Ok([coded(&name)?, coded(&format!("gated_{name}"))?])
         });
-        let coded = coded.collect::<Result<_>>()?;
-        Ok(Kernels { few: kernel("expert_linear_few")?, gated_few: kernel("gated_expert_linear_few")?, tiled, coded })
+        Ok(Kernels {
+            few: kernel("expert_linear_few")?,
+            gated_few: kernel("gated_expert_linear_few")?,
+            tiled,
+            coded_few: coded_few.collect::<Result<_>>()?,
+            coded_tiled: [coded("expert_linear_quantized_t16")?, coded("expert_linear_quantized_t64")?],
+        })
     }
 
     /// Launches the layer. `slots_of_row`: that read one row of its input.
@@ -190,12 +187,12 @@ impl Kernels {
         let params = params(out, layer, slots_of_row, routes);
         let params = match layer.weight.weights(device.dtype) {
             Rows::Plain(weight) => ExpertLinearParams { weight, ..params },
-            Rows::Coded { form, weights, .. } => {
+            Rows::Coded { weights, .. } => {
                 let rows = routes.tile_rows();
                 let index = usize::from(rows > CODED_TILES[0][0]);
                 let [slots, columns] = CODED_TILES[index];
                 let blocks = [routes.tiles(), out.cols().div_ceil(columns), rows.div_ceil(slots)];
-                let kernel = &self.coded[form.kind as usize].tiled[index];
+                let kernel = &self.coded_tiled[index];
                 return kernel.launch(device.chaining, blocks, CODED_THREADS, 0, &of_codes(params, weights));
             }
         };
@@ -245,23 +242,14 @@ impl Kernels {
         let params = match layer.weight.weights(device.dtype) {
             Rows::Plain(weight) => ExpertLinearParams { weight, ..params },
             Rows::Coded { form, weights, .. } => {
-                let kernels = &self.coded[form.kind as usize];
-                let kernel = if results == Results::Sums { &kernels.few } else { &kernels.gated_few };
+                let [sums, gated] = &self.coded_few[form.kind as usize];
+                let kernel = if results == Results::Sums { sums } else { gated };
                 let blocks = [out.cols() / COLUMNS, routes.shape().slots(), 1];
                 return kernel.launch(device.chaining, blocks, CODED_THREADS, 0, &of_codes(params, weights));
             }
         };
         let blocks = [out.cols().div_ceil(outputs), routes.shape().slots(), 1];
         kernel.launch(device.chaining, blocks, threads, 0, &params)
-    }
-}
-
-/// `Activation` in `kernels/common/activation.cuh`.
-fn number_of(activation: Activation) -> i32 {
-    match activation {
-        Activation::Silu => 0,
-        Activation::GeluTanh => 1,
-        Activation::ClampedSwiglu => 2,
     }
 }
 
