@@ -2,6 +2,7 @@
 
 mod attention_step;
 mod codings;
+mod experts;
 mod gated;
 mod invariant;
 mod model;
@@ -58,6 +59,7 @@ pub fn main() {
         ("invariant step", Bench::invariant_steps),
         ("quantized linear", Bench::coded_linears),
         ("coded step", Bench::coded_steps),
+        ("experts", Bench::expert_linears),
     ] {
         if name.contains(&bench.filter) || bench.filter.is_empty() {
             section(&mut bench);

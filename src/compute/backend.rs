@@ -4,8 +4,8 @@
 //! nothing, and one that has a kernel for some sizes falls back to the same body for others.
 
 use crate::{
-    Activated, Activation, AddNorm, AttentionSpec, DeltaHeads, DeltaInputs, Device, ExpertRows, HeadGate, HeadPart,
-    HeadRows, KvPlace, LayerInput, NextNorm, NormWeights, Part, QkNormRope, Router, RouterVectors, ScanHeads,
+    Activated, Activation, AddNorm, AttentionSpec, DeltaHeads, DeltaInputs, DeltaLayer, Device, ExpertRows, HeadGate,
+    HeadPart, HeadRows, KvPlace, LayerInput, NextNorm, NormWeights, Part, QkNormRope, Router, RouterVectors, ScanHeads,
     ScanInputs, Scoring, SharedExpert, ShortConv, TableRows, Tensor, unfused,
 };
 use std::ops::Range;
@@ -46,6 +46,17 @@ pub trait Ops: Device {
     );
     /// See [`ops::gated_norm`](crate::ops::gated_norm).
     fn gated_norm(&mut self, x: &mut Tensor<Self::Storage>, gate: HeadGate<Tensor<Self::Storage>, Self::Vector>);
+    /// See [`ops::delta_layer`](crate::ops::delta_layer).
+    fn delta_layer(
+        &mut self,
+        out: &mut Tensor<Self::Storage>,
+        mixed: &mut Tensor<Self::Storage>,
+        layer: DeltaLayer<Tensor<Self::Storage>, Self::Vector>,
+        states: (&mut Self::States, usize),
+        device_batch: &Self::DeviceBatch,
+    ) {
+        unfused::delta_layer(self, out, mixed, layer, states, device_batch);
+    }
     /// See [`ops::embedding`](crate::ops::embedding).
     fn embedding(
         &mut self,

@@ -56,7 +56,8 @@ pub use part::Part;
 pub use qk_norm_rope::{NormExtent, NormOrder, Pairing, QkNormRope, QkNormWeights, RopeTable, WholeRows};
 
 pub use recurrent::{
-    ConvForm, DeltaHeads, DeltaInputs, GateOrder, HeadGate, ScanHeads, ScanInputs, ShortConv, StateShape, ValueOrder,
+    ConvForm, DeltaHeads, DeltaInputs, DeltaLayer, GateOrder, HeadGate, ScanHeads, ScanInputs, ShortConv, StateShape,
+    ValueOrder,
 };
 pub use table_rows::TableRows;
 pub use tensor::Tensor;

@@ -196,19 +196,12 @@ fn of_experts_product(
     rounding: Rounding,
 ) -> (String, Grid, usize) {
     let kind = form.map(|form| form.kind);
-    let gated = match after {
-        After::Gate(activation) => {
-            expert_linear::describe(kind, rows / 2, Results::Gated(*activation), routes, rounding)
-        }
-        After::Store | After::Stream { .. } => None,
+    let (columns, results) = match after {
+        After::Gate(activation) => (rows / 2, Results::Gated(*activation)),
+        After::Store | After::Stream { .. } => (rows, Results::Sums),
     };
-    if let Some((kernel, grid)) = gated {
-        return (kernel, grid, rows / 2);
-    }
-    let apart = if matches!(after, After::Gate(_)) { ", activation apart" } else { "" };
-    let (kernel, grid) =
-        expert_linear::describe(kind, rows, Results::Sums, routes, rounding).expect("a sum is always computed");
-    (kernel + apart, grid, rows)
+    let (kernel, grid) = expert_linear::describe(kind, columns, results, routes, rounding);
+    (kernel, grid, columns)
 }
 
 fn text(grid: Option<Grid>) -> String {

@@ -94,9 +94,9 @@ pub use storage::{Storage, Tensor};
 pub use team::Team;
 
 use super::{
-    Activated, Activation, AddNorm, AttentionSpec, Collectives, DeltaHeads, DeltaInputs, ExpertRows, HeadGate,
-    HeadPart, HeadRows, KvPlace, LayerInput, NextNorm, NormWeights, Ops, Part, QkNormRope, Router, RouterVectors,
-    ScanHeads, ScanInputs, Scoring, SharedExpert, SharedPrefixes, ShortConv, TableRows, unfused,
+    Activated, Activation, AddNorm, AttentionSpec, Collectives, DeltaHeads, DeltaInputs, DeltaLayer, ExpertRows,
+    HeadGate, HeadPart, HeadRows, KvPlace, LayerInput, NextNorm, NormWeights, Ops, Part, QkNormRope, Router,
+    RouterVectors, ScanHeads, ScanInputs, Scoring, SharedExpert, SharedPrefixes, ShortConv, TableRows, unfused,
 };
 use attention::partition::{Geometry, LayerWindow};
 use base::error::{Error, Result};
@@ -419,6 +419,21 @@ impl Ops for Cuda {
         self.remember(result);
     }
 
+    fn delta_layer(
+        &mut self,
+        out: &mut Tensor,
+        mixed: &mut Tensor,
+        layer: DeltaLayer<Tensor, Vector>,
+        (states, at): (&mut States, usize),
+        device_batch: &DeviceBatch,
+    ) {
+        let kernels = &self.kernels.recurrent().gated_delta;
+        match kernels.run_layer(&self.device, out, layer, (states, at), device_batch) {
+            Ok(false) => unfused::delta_layer(self, out, mixed, layer, (states, at), device_batch),
+            result => self.remember(result.map(drop)),
+        }
+    }
+
     fn selective_scan(
         &mut self,
         out: &mut Tensor,
@@ -445,20 +460,14 @@ impl Ops for Cuda {
     fn gated_expert_linear(
         &mut self,
         out: &mut Tensor,
-        gate_up: &mut Tensor,
+        _gate_up: &mut Tensor,
         layer: LayerInput<Tensor, Experts, Vector>,
         activation: Activation,
         routes: &Routes,
     ) {
-        let kernels = &self.kernels.experts().expert_linear;
-        match kernels.run_gated(&self.device, out, layer, activation, routes) {
-            Ok(false) => {
-                let result = kernels.run(&self.device, gate_up, layer, routes.shape().chosen, routes);
-                self.remember(result);
-                self.activate_mul(out, gate_up, activation);
-            }
-            result => self.remember(result.map(drop)),
-        }
+        let (kernels, chosen) = (&self.kernels.experts().expert_linear, routes.shape().chosen);
+        let result = kernels.run(&self.device, out, layer, chosen, gemm::Results::Gated(activation), routes);
+        self.remember(result);
     }
 
     fn expert_linear(
@@ -472,7 +481,8 @@ impl Ops for Cuda {
             ExpertRows::Slots => 1,
             ExpertRows::Tokens => routes.shape().chosen,
         };
-        let result = self.kernels.experts().expert_linear.run(&self.device, out, layer, slots_of_row, routes);
+        let kernels = &self.kernels.experts().expert_linear;
+        let result = kernels.run(&self.device, out, layer, slots_of_row, gemm::Results::Sums, routes);
         self.remember(result);
     }
 
