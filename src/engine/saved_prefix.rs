@@ -215,11 +215,6 @@ impl Engine {
     }
 
     fn check_prefix_cache(&self) -> Result<()> {
-        if self.handle.model_info().states.slots > 0 && self.runner.peers().is_some() {
-            let what = "saving a prefix with its recurrent state takes ranks of one process: set num_processes to 1"
-                .to_owned();
-            return Err(Error::Unsupported { what });
-        }
         match self.handle.prefix_cache() {
             PrefixCache::On => Ok(()),
             PrefixCache::Off => {

@@ -491,14 +491,6 @@ impl Mixer {
         }
     }
 
-    /// Groups of a selective scan.
-    pub fn scan_groups(&self) -> Option<usize> {
-        match self {
-            Mixer::Recurrent(Recurrent::StateSpace(scan)) => Some(scan.heads.groups),
-            Mixer::Attention(_) | Mixer::Recurrent(_) => None,
-        }
-    }
-
     /// Heads that can be dealt to ranks.
     pub fn divisible_heads(&self) -> usize {
         match self {

@@ -1,6 +1,7 @@
 //! See `ops/expert_linear.rs` and `ops/gated_expert_linear.rs` for the contracts, `kernels/expert_linear.cu` for the work, and
 //! `kernels/expert_linear_quantized.cu` for quantized weights.
 
+use super::activate_mul::number_of;
 use super::device::Device;
 use super::driver::Address;
 use super::experts::{Experts, Routes, TILE_ROWS, tile_rows, tiles_of};
@@ -10,7 +11,7 @@ use super::kernels::{Kernel, suffix};
 use super::matrix::{Rows, Vector};
 use super::params::params;
 use super::storage::Tensor;
-use crate::{Activation, LayerInput, Rounding, RoutesShape};
+use crate::{LayerInput, Rounding, RoutesShape};
 use base::error::Result;
 
 params! {
@@ -214,15 +215,6 @@ impl Kernels {
                 kernel.launch(device.chaining, blocks, threads, shared_bytes, &of_codes(params, weights))
             }
         }
-    }
-}
-
-/// `Activation` in `kernels/common/activation.cuh`.
-fn number_of(activation: Activation) -> i32 {
-    match activation {
-        Activation::Silu => 0,
-        Activation::GeluTanh => 1,
-        Activation::ClampedSwiglu => 2,
     }
 }
 

@@ -77,8 +77,9 @@ pub fn describe(heads: &AttentionHeads, pass: &Pass, facts: Facts, rounding: Rou
     Ok((kernels, Grid::line(blocks, threads, 0)))
 }
 
-/// What is fixed for a head dimension: `KERNELS` at the end of the two .cu files.
+/// What is fixed for a class of head dimensions: `KERNELS` at the end of the two .cu files.
 struct Variant {
+    /// Numbers of a head that tiles have room for.
     head_dim: usize,
     decode_warps: usize,
     tile_queries: usize,
@@ -88,27 +89,36 @@ struct Variant {
 /// The tiles of queries of heads of 64 and 128 are those of `attention_hopper.cu` as well.
 ///
 /// Two tiles of decode and their merge, and the tiles of prefill, fit in the 99 KB per thread block of compute capability 8.6.
-const VARIANTS: [Variant; 11] = [
-    Variant { head_dim: 32, decode_warps: 4, tile_queries: 128, prefill_keys: 64 },
-    Variant { head_dim: 48, decode_warps: 4, tile_queries: 128, prefill_keys: 64 },
+const VARIANTS: [Variant; 4] = [
     Variant { head_dim: 64, decode_warps: 4, tile_queries: 128, prefill_keys: 64 },
-    Variant { head_dim: 80, decode_warps: 4, tile_queries: 128, prefill_keys: 64 },
-    Variant { head_dim: 96, decode_warps: 4, tile_queries: 128, prefill_keys: 64 },
-    Variant { head_dim: 112, decode_warps: 4, tile_queries: 128, prefill_keys: 64 },
     Variant { head_dim: 128, decode_warps: 4, tile_queries: 128, prefill_keys: 64 },
-    Variant { head_dim: 160, decode_warps: 2, tile_queries: 128, prefill_keys: 32 },
-    Variant { head_dim: 192, decode_warps: 2, tile_queries: 64, prefill_keys: 32 },
     Variant { head_dim: 256, decode_warps: 2, tile_queries: 64, prefill_keys: 32 },
     Variant { head_dim: 512, decode_warps: 1, tile_queries: 32, prefill_keys: 16 },
 ];
+
+/// Other head dimensions, which have a kernel with room for more: that of 128 or of 256 numbers.
+const WITH_ROOM: [(usize, usize); 7] = [(32, 128), (48, 128), (80, 128), (96, 128), (112, 128), (160, 256), (192, 256)];
 
 /// Warps that take the same queries in attention_prefill.cu: its `parts_of`.
 fn parts_of(head_dim: usize) -> usize {
     if head_dim > 256 { 2 } else { 1 }
 }
 
+/// The head dimension that the tiles of a kernel have room for.
+fn class_of(head_dim: usize) -> usize {
+    WITH_ROOM.iter().find(|(dim, _)| *dim == head_dim).map_or(head_dim, |(_, class)| *class)
+}
+
+/// The heads of a kernel, as its name spells them.
+fn spelled(head_dim: usize) -> String {
+    match class_of(head_dim) {
+        class if class == head_dim => format!("d{class}"),
+        class => format!("to{class}"),
+    }
+}
+
 fn variant(head_dim: usize) -> Result<&'static Variant> {
-    VARIANTS.iter().find(|v| v.head_dim == head_dim).ok_or_else(|| Error::UnsupportedModel {
+    VARIANTS.iter().find(|v| v.head_dim == class_of(head_dim)).ok_or_else(|| Error::UnsupportedModel {
         setting: "head_dim",
         value: head_dim.to_string(),
         supported: "32, 48, 64, 80, 96, 112, 128, 160, 192, 256 or 512 on CUDA",
@@ -468,6 +478,7 @@ mod tests {
     #[test]
     fn every_head_dimension_fits_the_shared_memory_of_every_gpu() {
         let formats = [KvFormat::Plain(DType::Bf16), KvFormat::Int8];
+        assert!(WITH_ROOM.iter().all(|(dim, class)| dim < class && variant(*dim).is_ok()));
         for (variant, format) in VARIANTS.iter().flat_map(|variant| formats.map(|format| (variant, format))) {
             let Variant { head_dim, decode_warps, tile_queries, .. } = *variant;
             let merge = merge_bytes(decode_warps, GROUP_MAX, head_dim);

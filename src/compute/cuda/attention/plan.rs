@@ -109,8 +109,7 @@ pub fn plan(attention: &Attention, gpu: Facts, rounding: Rounding) -> Plan {
     };
     let prompts = match spec.reach {
         Reach::Back if hopper::is_served(gpu, shape) => Prompts::Hopper,
-        Reach::Back => Prompts::Prefill(prefill::Plan::Prefill),
-        Reach::Both => Prompts::Prefill(prefill::Plan::BothWays),
+        Reach::Back | Reach::Both => Prompts::Prefill(prefill::Plan::Prefill),
     };
     Plan { decode: rows.has_decode.then_some(decode), prompts: rows.has_prompts.then_some(prompts) }
 }
