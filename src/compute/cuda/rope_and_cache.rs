@@ -5,10 +5,11 @@ use super::device_batch::DeviceBatch;
 use super::driver::Address;
 use super::kernels::Kernel;
 use super::kv_cache::CacheLayer;
+use super::latent_cache;
 use super::matrix::Vector;
 use super::params::params;
 use super::storage::Tensor;
-use crate::{AttentionSpec, KvFormat, NormExtent, NormOrder, Pairing, QkNormRope, RopeTable};
+use crate::{AttentionSpec, KvFormat, KvValues, NormExtent, NormOrder, Pairing, QkNormRope, RopeTable};
 use base::error::{Error, Result};
 
 params! {
@@ -74,6 +75,8 @@ pub struct Kernels {
     /// For many tokens, plain caches and the heads of [`WIDE_DIMS`].
     wide: [Kernel; 2],
     whole_norm: Kernel,
+    /// Where keys end with their values.
+    latent: latent_cache::Kernels,
 }
 
 /// Refuses ropes that turn a number of numbers per head that the kernels do not know: they take two pairs at a time.
@@ -99,6 +102,7 @@ impl Kernels {
             variants: rotations("rope_and_cache_variants")?,
             long: rotations("rope_and_cache_long")?,
             wide: [wide(WIDE_DIMS[0])?, wide(WIDE_DIMS[1])?],
+            latent: latent_cache::Kernels::new(device)?,
             whole_norm: kernel("whole_norm")?,
         })
     }
@@ -112,6 +116,9 @@ impl Kernels {
         cache: CacheLayer,
         device_batch: &DeviceBatch,
     ) -> Result<()> {
+        if cache.shape.values != KvValues::Stored {
+            return self.latent.run(device, spec, qkv, transform, cache, device_batch);
+        }
         let QkNormRope { norm, whole, rope, temperature, value_norm } = transform;
         let rotary = rope.as_ref().map_or(0, |r| r.rotary);
         assert!(check_rotary(rotary).is_ok(), "{rotary} numbers turn, which an open engine has refused");

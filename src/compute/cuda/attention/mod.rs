@@ -7,6 +7,7 @@ mod decode;
 mod few;
 mod few_units;
 mod hopper;
+mod latent;
 pub mod partition;
 mod plan;
 mod prefill;
@@ -22,11 +23,12 @@ use super::matrix::Vector;
 use super::storage::Tensor;
 use crate::cuda::gemm::Grid;
 use crate::explain::{AttentionHeads, Pass};
-use crate::{AttentionSpec, HeadRows, KvFormat, KvShape, QkNormRope, Reach, Rounding, Scoring};
+use crate::{AttentionSpec, HeadRows, KvFormat, KvShape, KvValues, QkNormRope, Reach, Rounding, Scoring};
 use base::error::{Error, Result};
 use decode::Decode;
 use few::RopeAndAttention;
 use hopper::{AttentionHopper, Tiles};
+use latent::Latent;
 use partition::{Costs, Cuts, Geometry};
 use plan::{PreparedHeads, Rows};
 use prefill::Prefill;
@@ -41,12 +43,15 @@ const GROUP_MAX: usize = 16;
 
 /// The kernels of the attention of a layer, and thread blocks and threads of the one that reads the keys, for explanations.
 pub fn describe(heads: &AttentionHeads, pass: &Pass, facts: Facts, rounding: Rounding) -> Result<(String, Grid)> {
-    let AttentionHeads { spec, kv_heads, head_dim, is_common } = *heads;
-    let shape = KvShape { block_size: 16, kv_heads, head_dim, format: pass.kv_format };
+    let AttentionHeads { spec, kv_heads, head_dim, values, is_common } = *heads;
+    let shape = KvShape { block_size: 16, kv_heads, head_dim, values, format: pass.kv_format };
     check(&shape, spec.heads)?;
-    let variant = variant(head_dim)?;
     let is_decode = pass.tokens == 1 && spec.reach == Reach::Back;
     let rows = Rows { rows: pass.rows, is_decode, has_decode: is_decode, has_prompts: !is_decode, shares_keys: false };
+    if values != KvValues::Stored {
+        return Ok(latent::describe(&spec, &shape, rows, pass.tokens, facts, rounding));
+    }
+    let variant = variant(head_dim)?;
     let attention = plan::Attention { spec: &spec, shape, rows };
     let prepared = PreparedHeads { are_known: is_common && spec.heads / kv_heads <= few::GROUP_MAX };
     let kernels = plan::describe(&attention, prepared, facts, rounding);
@@ -122,6 +127,9 @@ fn variant(head_dim: usize) -> Result<&'static Variant> {
 
 /// Whether the kernels know such heads, of which `heads` ask and `shape.kv_heads` answer.
 pub fn check(shape: &KvShape, heads: usize) -> Result<()> {
+    if shape.values != KvValues::Stored {
+        return latent::check(shape);
+    }
     variant(shape.head_dim)?;
     let group = heads / shape.kv_heads;
     if group > GROUP_MAX {
@@ -201,6 +209,9 @@ pub const COSTS: Costs = Costs { busy: [0, 1], idle: [37, 100], merge: [7, 25], 
 
 /// How passes are shared out for such heads, which `heads` query heads ask if that is known.
 pub fn geometry(device: &Device, shape: &KvShape, heads: Option<usize>) -> Result<Geometry> {
+    if shape.values != KvValues::Stored {
+        return Ok(latent::geometry());
+    }
     let (variant, facts) = (variant(shape.head_dim)?, device.facts());
     let (tile_tokens, ctas, cuts) = match units::is_chosen(facts, shape, device.rounding) {
         true => (units::UNIT, units::workers(facts), Cuts::WholeIfFaster(units::COSTS)),
@@ -227,7 +238,52 @@ pub struct Heads<'a> {
 }
 
 /// Attention over a cache of one shape.
-pub struct Kernels {
+pub enum Kernels {
+    /// Values lie behind keys.
+    Stored(Box<Stored>),
+    /// Values lie in keys.
+    Latent(Latent),
+}
+
+impl Kernels {
+    /// Loads the kernels for such heads.
+    pub fn new(device: &Device, shape: &KvShape, geometry: &Geometry) -> Result<Kernels> {
+        Ok(match shape.values {
+            KvValues::Stored => Kernels::Stored(Box::new(Stored::new(device, shape, geometry)?)),
+            KvValues::InKeys(_) => Kernels::Latent(Latent::new(device, shape)?),
+        })
+    }
+
+    /// The kernels that may prepare heads themselves.
+    pub fn stored(&self) -> Option<&Stored> {
+        match self {
+            Kernels::Stored(kernels) => Some(kernels),
+            Kernels::Latent(_) => None,
+        }
+    }
+
+    /// Attention of heads that are prepared.
+    pub fn run(
+        &self,
+        device: &Device,
+        scoring: Scoring<Vector>,
+        out: &mut Tensor,
+        qkv: &Tensor,
+        cache: CacheLayer,
+        device_batch: &DeviceBatch,
+    ) -> Result<()> {
+        match self {
+            Kernels::Stored(kernels) => kernels.run(device, scoring, out, qkv, cache, device_batch),
+            Kernels::Latent(kernels) => {
+                let rows = rows(scoring.spec, cache.kind, device_batch);
+                kernels.run(device, scoring, (out, qkv), cache, device_batch, rows)
+            }
+        }
+    }
+}
+
+/// Attention over a cache whose values lie behind keys.
+pub struct Stored {
     decode: Decode,
     prefill: Prefill,
     /// Attention of rows that bring several tokens, where the device has it.
@@ -240,10 +296,10 @@ pub struct Kernels {
     few: Option<RopeAndAttention>,
 }
 
-impl Kernels {
+impl Stored {
     /// Loads the kernels for such heads.
-    pub fn new(device: &Device, shape: &KvShape, geometry: &Geometry) -> Result<Kernels> {
-        Ok(Kernels {
+    fn new(device: &Device, shape: &KvShape, geometry: &Geometry) -> Result<Stored> {
+        Ok(Stored {
             decode: Decode::new(device, shape, geometry)?,
             prefill: Prefill::new(device, shape)?,
             hopper: AttentionHopper::new(device, shape)?,
@@ -290,7 +346,7 @@ impl Kernels {
     }
 
     /// Attention of heads that are prepared.
-    pub fn run(
+    fn run(
         &self,
         device: &Device,
         scoring: Scoring<Vector>,
