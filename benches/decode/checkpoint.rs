@@ -181,15 +181,26 @@ const SHAPES: [Shape; 11] = [
 ];
 
 impl Shape {
+    /// The shape of a name, with as many layers as stand behind `@`, if any do.
     pub fn named(name: &str) -> Shape {
+        let (name, layers) = name.split_once('@').map_or((name, None), |(name, layers)| (name, Some(layers)));
         let known: Vec<&str> = SHAPES.iter().map(|shape| shape.name).collect();
-        SHAPES.into_iter().find(|shape| shape.name == name).unwrap_or_else(|| panic!("{name} is none of {known:?}"))
+        let found = SHAPES.into_iter().find(|shape| shape.name == name);
+        let shape = found.unwrap_or_else(|| panic!("{name} is none of {known:?}"));
+        Shape { layers: layers.map_or(shape.layers, |layers| layers.parse().unwrap()), ..shape }
     }
 
     /// Bytes that keys and values of a token take.
     pub fn kv_token_bytes(&self) -> usize {
         let layers = (0..self.layers).filter(|&layer| self.has_attention(layer)).count();
         2 * 2 * layers * self.kv_heads * self.head_dim
+    }
+
+    /// Bytes that the recurrent states of a sequence take.
+    pub fn state_bytes(&self) -> usize {
+        let Kind::Qwen3_5 { keys, values } = self.kind else { return 0 };
+        let layers = (0..self.layers).filter(|&layer| !self.has_attention(layer)).count();
+        4 * layers * (128 * 128 * values + 3 * 128 * (2 * keys + values))
     }
 
     /// Weights that every token passes: all layers, without the head.

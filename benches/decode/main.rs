@@ -1,11 +1,12 @@
 //! Decode, prefill and start-up of a whole model on the CPU, compared with the memory bandwidth of the machine.
 //!
 //! ```text
-//! cargo bench --bench decode -- [shape] [folder | file.gguf] [threads] [brief]
+//! cargo bench --bench decode -- [shape] [folder | file.gguf] [threads] [brief | parts]
 //! ```
 //!
 //! `folder` receives a random bf16 checkpoint of the shape, 1.2 GB for qwen3-0.6b, unless it holds one already. A GGUF file is there and has
-//! that shape. `brief` leaves out what takes long and compares no two codings: batches, frames and the ceiling of the vector unit.
+//! that shape; `shape@layers` is one of so many layers. `brief` leaves out what takes long and compares no two codings: batches, frames and
+//! the ceiling of the vector unit. `parts`, as in `1,16,prefill`, are batches and the prompt that are measured alone.
 
 #[path = "../linear/ceilings.rs"]
 mod ceilings;
@@ -47,7 +48,8 @@ fn main() {
     let folder =
         given.next().map_or_else(|| std::env::temp_dir().join(format!("nanovllm-{}", shape.name)), PathBuf::from);
     let threads = given.next().map_or_else(|| thread::available_parallelism().unwrap().get(), |n| n.parse().unwrap());
-    let brief = given.next().is_some_and(|word| word == "brief");
+    let parts = given.next();
+    let brief = parts.as_deref() == Some("brief");
     let is_gguf = folder.extension().is_some_and(|extension| extension == "gguf");
     if !is_gguf {
         checkpoint::write_if_absent(&shape, &folder);
@@ -60,10 +62,13 @@ fn main() {
         let file = Files::OnDisk.load(&file, Loading::Map, 0).unwrap();
         ceilings::read_gbps(&Pool::new(threads), &file)
     };
+    if let Some(parts) = parts.filter(|_| !brief) {
+        return only(&parts, open(&shape, &folder, threads, isa, Room::MANY));
+    }
     let before = read_gbps();
     start_up(&shape, &folder, threads, isa);
 
-    let (mut runner, info) = open(&shape, &folder, threads, isa, 64 * 1024);
+    let (mut runner, info) = open(&shape, &folder, threads, isa, Room::MANY);
     let weight_bytes = info.weight_bytes as f64;
     let mut alone = 0.0;
     let mut lines = Vec::new();
@@ -99,6 +104,20 @@ fn main() {
     frames(&mut runner, &info.limits);
 }
 
+/// The parts that `parts` names, one after the other: for comparisons by turns, and for profilers.
+fn only(parts: &str, (mut runner, info): (PassRunner<Cpu>, ModelInfo)) {
+    for part in parts.split(',') {
+        let (tokens, took) = match part {
+            "prefill" => (PREFILL_TOKENS, prefill(&mut runner, &info.limits)),
+            rows => {
+                let rows = rows.parse().unwrap();
+                (rows, decode(&mut runner, &info.limits, rows))
+            }
+        };
+        println!("{part:>7} {:8.1} tok/s", tokens as f64 / took.as_secs_f64());
+    }
+}
+
 fn ms(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
@@ -108,13 +127,25 @@ fn median(mut times: Vec<Duration>) -> Duration {
     times[times.len() / 2]
 }
 
-fn open(shape: &Shape, folder: &Path, threads: usize, isa: Isa, kv_tokens: usize) -> (PassRunner<Cpu>, ModelInfo) {
+/// What the cache has room for.
+struct Room {
+    kv_tokens: usize,
+    sequences: usize,
+}
+
+impl Room {
+    const MANY: Room = Room { kv_tokens: 64 * 1024, sequences: 64 };
+}
+
+fn open(shape: &Shape, folder: &Path, threads: usize, isa: Isa, room: Room) -> (PassRunner<Cpu>, ModelInfo) {
+    let Room { kv_tokens, sequences } = room;
     let config = EngineOptions {
         device: Device::Cpu,
         num_threads: Some(threads),
         max_model_len: Some(4096.min(kv_tokens)),
+        max_num_seqs: (shape.state_bytes() > 0).then_some(sequences),
         max_batched_tokens: None,
-        kv_cache_bytes: Some((kv_tokens * shape.kv_token_bytes()) as u64),
+        kv_cache_bytes: Some((kv_tokens * shape.kv_token_bytes() + sequences * shape.state_bytes()) as u64),
         ..EngineOptions::new("")
     };
     let source = Source::open(folder).unwrap();
@@ -131,7 +162,7 @@ fn sequences(runner: &mut PassRunner<Cpu>, limits: &BatchLimits, rows: usize) ->
     let mut batch = Batch::with_limits(limits);
     (0..rows as u32)
         .map(|row| {
-            let mut sequence = Sequence::new(&prompt(CONTEXT), row * blocks..(row + 1) * blocks);
+            let mut sequence = Sequence::new(&prompt(CONTEXT), row * blocks..(row + 1) * blocks).of(runner, row);
             batch.clear();
             sequence.bring(CONTEXT, limits, &mut batch);
             sequence.tokens.extend(pass(runner, &batch));
@@ -161,7 +192,8 @@ fn decode(runner: &mut PassRunner<Cpu>, limits: &BatchLimits, rows: usize) -> Du
 /// The median time of one pass over a prompt.
 fn prefill(runner: &mut PassRunner<Cpu>, limits: &BatchLimits) -> Duration {
     let passes = (0..5).map(|_| {
-        let mut sequence = Sequence::new(&prompt(PREFILL_TOKENS), 0..(PREFILL_TOKENS / limits.block_size + 1) as u32);
+        let blocks = 0..(PREFILL_TOKENS / limits.block_size + 1) as u32;
+        let mut sequence = Sequence::new(&prompt(PREFILL_TOKENS), blocks).of(runner, 0);
         let mut batch = Batch::with_limits(limits);
         sequence.bring(PREFILL_TOKENS, limits, &mut batch);
         let begun = Instant::now();
@@ -174,10 +206,10 @@ fn prefill(runner: &mut PassRunner<Cpu>, limits: &BatchLimits) -> Duration {
 /// From a warm file cache to the first token, and the most memory that 512 tokens needed.
 fn start_up(shape: &Shape, folder: &Path, threads: usize, isa: Isa) {
     let begun = Instant::now();
-    let (mut runner, info) = open(shape, folder, threads, isa, 512);
+    let (mut runner, info) = open(shape, folder, threads, isa, Room { kv_tokens: 512, sequences: 1 });
     let opened = begun.elapsed();
     let mut batch = Batch::with_limits(&info.limits);
-    let mut sequence = Sequence::new(&prompt(511), 0..32);
+    let mut sequence = Sequence::new(&prompt(511), 0..32).of(&runner, 0);
     sequence.bring(16, &info.limits, &mut batch);
     pass(&mut runner, &batch);
     let first = begun.elapsed();
@@ -188,9 +220,9 @@ fn start_up(shape: &Shape, folder: &Path, threads: usize, isa: Isa) {
     println!("open / to first token    {:7.0} ms / {:.0} ms", ms(opened), ms(first));
     println!("peak RSS, 512-token KV   {:7.2} GB, {:.3} x the weights", peak / 1e9, peak / info.weight_bytes as f64);
     println!(
-        "private memory           {:7.1} MB, {:.1} MB of it keys and values",
+        "private memory           {:7.1} MB, {:.1} MB of it keys, values and states",
         private / 1e6,
-        (512 * shape.kv_token_bytes()) as f64 / 1e6
+        (512 * shape.kv_token_bytes() + shape.state_bytes()) as f64 / 1e6
     );
 }
 
