@@ -6,7 +6,8 @@
 //!
 //! `folder` receives a random bf16 checkpoint of the shape, 1.2 GB for qwen3-0.6b, unless it holds one already. A GGUF file is there and has
 //! that shape; `shape@layers` is one of so many layers. `brief` leaves out what takes long and compares no two codings: batches, frames and
-//! the ceiling of the vector unit. `parts`, as in `1,16,prefill`, are batches and the prompt that are measured alone.
+//! the ceiling of the vector unit. `parts`, as in `1,16,prefill` or `1x400`, are batches, with their
+//! steps if they are not 24, and the prompt, each measured alone.
 
 #[path = "../linear/ceilings.rs"]
 mod ceilings;
@@ -36,6 +37,8 @@ use std::time::{Duration, Instant};
 
 const CONTEXT: usize = 128;
 const BATCHES: [usize; 4] = [1, 8, 16, 32];
+/// Steps whose median is taken.
+const STEPS: usize = 24;
 const PREFILL_TOKENS: usize = 512;
 const FRAME: Duration = Duration::from_micros(16_667);
 const FRAME_BUDGET: Duration = Duration::from_millis(4);
@@ -73,7 +76,7 @@ fn main() {
     let mut alone = 0.0;
     let mut lines = Vec::new();
     for rows in BATCHES.into_iter().filter(|&rows| rows == 1 || !brief) {
-        let step = decode(&mut runner, &info.limits, rows);
+        let step = decode(&mut runner, &info.limits, rows, STEPS);
         let rate = rows as f64 / step.as_secs_f64();
         alone = if rows == 1 { rate } else { alone };
         lines.push((rows, step, rate));
@@ -109,9 +112,11 @@ fn only(parts: &str, (mut runner, info): (PassRunner<Cpu>, ModelInfo)) {
     for part in parts.split(',') {
         let (tokens, took) = match part {
             "prefill" => (PREFILL_TOKENS, prefill(&mut runner, &info.limits)),
-            rows => {
+            batch => {
+                let (rows, steps) =
+                    batch.split_once('x').map_or((batch, STEPS), |(rows, steps)| (rows, steps.parse().unwrap()));
                 let rows = rows.parse().unwrap();
-                (rows, decode(&mut runner, &info.limits, rows))
+                (rows, decode(&mut runner, &info.limits, rows, steps))
             }
         };
         println!("{part:>7} {:8.1} tok/s", tokens as f64 / took.as_secs_f64());
@@ -156,9 +161,9 @@ fn prompt(len: usize) -> Vec<TokenId> {
     (0..len as u32).map(|i| 3 + i * 7919 % 90).collect()
 }
 
-/// Sequences of `CONTEXT` tokens whose prompts are computed.
-fn sequences(runner: &mut PassRunner<Cpu>, limits: &BatchLimits, rows: usize) -> Vec<Sequence> {
-    let blocks = ((CONTEXT + 64) / limits.block_size + 1) as u32;
+/// Sequences of `CONTEXT` tokens whose prompts are computed, with blocks for `steps` more.
+fn sequences(runner: &mut PassRunner<Cpu>, limits: &BatchLimits, rows: usize, steps: usize) -> Vec<Sequence> {
+    let blocks = ((CONTEXT + steps) / limits.block_size + 1) as u32;
     let mut batch = Batch::with_limits(limits);
     (0..rows as u32)
         .map(|row| {
@@ -172,10 +177,10 @@ fn sequences(runner: &mut PassRunner<Cpu>, limits: &BatchLimits, rows: usize) ->
 }
 
 /// The median time of a decode step.
-fn decode(runner: &mut PassRunner<Cpu>, limits: &BatchLimits, rows: usize) -> Duration {
-    let mut sequences = sequences(runner, limits, rows);
+fn decode(runner: &mut PassRunner<Cpu>, limits: &BatchLimits, rows: usize, steps: usize) -> Duration {
+    let mut sequences = sequences(runner, limits, rows, steps);
     let mut batch = Batch::with_limits(limits);
-    let steps = (0..24).map(|_| {
+    let steps = (0..steps).map(|_| {
         let begun = Instant::now();
         batch.clear();
         for sequence in &mut sequences {
@@ -235,7 +240,7 @@ fn memory_bytes(name: &str) -> f64 {
 
 /// A game that gives the model a slice of every frame.
 fn frames(runner: &mut PassRunner<Cpu>, limits: &BatchLimits) {
-    let mut sequence = sequences(runner, limits, 1).pop().unwrap();
+    let mut sequence = sequences(runner, limits, 1, 64).pop().unwrap();
     let mut batch = Batch::with_limits(limits);
     let (mut calls, mut tokens, mut is_running) = (Vec::new(), 0, false);
     for _ in 0..FRAMES {
