@@ -11,14 +11,20 @@ use ceilings::{Unit, gflops, read_gbps};
 use compute::batch::{Batch, BatchLimits, Sampling};
 use compute::cpu::{Cpu, Isa, KvCache, Pool};
 use compute::ops;
-use compute::{AttentionSpec, Device, KvFormat, KvShape, Tensor};
+use compute::{AttentionSpec, Device, KvFormat, KvShape, KvValues, Tensor};
 use formats::DType;
 use std::hint::black_box;
 use std::time::Instant;
 
 const LAYERS: usize = 8;
 const HEADS: usize = 16;
-const SHAPE: KvShape = KvShape { kv_heads: 8, head_dim: 128, block_size: 16, format: KvFormat::Plain(DType::Bf16) };
+const SHAPE: KvShape = KvShape {
+    kv_heads: 8,
+    head_dim: 128,
+    values: KvValues::Stored,
+    block_size: 16,
+    format: KvFormat::Plain(DType::Bf16),
+};
 const SPEC: AttentionSpec =
     AttentionSpec { heads: HEADS, scale: 0.088, window: None, softcap: None, reach: compute::Reach::Back };
 const COLS: usize = (HEADS + 2 * SHAPE.kv_heads) * SHAPE.head_dim;

@@ -5,7 +5,7 @@
 use base::TokenId;
 use base::error::Result;
 use compute::batch::{Batch, BatchLimits, BlockId, Sampled};
-use compute::{KvFormat, KvShape};
+use compute::{KvFormat, KvShape, KvValues};
 use engine::options::PrefixCache;
 use engine::sampling_params::{Eos, SamplingParams};
 use engine::{Budget, Engine, EngineLimits, Prompt};
@@ -73,7 +73,14 @@ fn engine(rows: usize) -> Engine {
         num_kv_blocks: 40_000,
         gpu_bytes: 0,
         limits,
-        kv_layout: KvShape { kv_heads: 1, head_dim: 1, block_size: 16, format: KvFormat::Plain(DType::F32) }.layers(1),
+        kv_layout: KvShape {
+            kv_heads: 1,
+            head_dim: 1,
+            values: KvValues::Stored,
+            block_size: 16,
+            format: KvFormat::Plain(DType::F32),
+        }
+        .layers(1),
         window: None,
         windowed: None,
         fingerprint: 0,

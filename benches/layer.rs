@@ -7,8 +7,8 @@ use compute::batch::{Batch, BatchLimits, Sampling};
 use compute::cpu::{Cpu, Isa, Tensor};
 use compute::ops;
 use compute::{
-    Activation, AddNorm, AttentionSpec, Device, HostMatrix, KvFormat, KvShape, LayerInput, NextNorm, NormExtent,
-    NormKind, NormOrder, NormWeights, Pairing, QkNormRope, QkNormWeights, RopeTable,
+    Activation, AddNorm, AttentionSpec, Device, HostMatrix, KvFormat, KvShape, KvValues, LayerInput, NextNorm,
+    NormExtent, NormKind, NormOrder, NormWeights, Pairing, QkNormRope, QkNormWeights, RopeTable,
 };
 use formats::{DType, WeightFormat};
 use os::HostBytes;
@@ -18,7 +18,13 @@ const LAYERS: usize = 8;
 const HIDDEN: usize = 1024;
 const HEADS: usize = 16;
 const INTERMEDIATE: usize = 3072;
-const KV: KvShape = KvShape { kv_heads: 8, head_dim: 128, block_size: 16, format: KvFormat::Plain(DType::Bf16) };
+const KV: KvShape = KvShape {
+    kv_heads: 8,
+    head_dim: 128,
+    values: KvValues::Stored,
+    block_size: 16,
+    format: KvFormat::Plain(DType::Bf16),
+};
 const SPEC: AttentionSpec =
     AttentionSpec { heads: HEADS, scale: 0.088, window: None, softcap: None, reach: compute::Reach::Back };
 const QUERY: usize = HEADS * KV.head_dim;

@@ -14,31 +14,25 @@ struct ActivateParams {
     int of_stride;
     int times_stride;
     float scale;
+    int curve;
 };
 
-template <class ACTIVATION>
-struct Gate {
-    __device__ static float of(float v) { return v / (1.0f + __expf(ACTIVATION::exponent(v))); }
-};
+// As `number_of` of src/compute/cuda/activate.rs numbers them.
+enum Curve { SILU = 0, GELU_TANH = 1, RELU_SQUARED = 2, GELU = 3, TANH = 4 };
 
-struct ReluSquared {
-    __device__ static float of(float v) {
-        v = fmaxf(v, 0.0f);
-        return v * v;
+__device__ inline float curved(int curve, float v) {
+    switch (curve) {
+        case SILU: return v / (1.0f + __expf(Silu::exponent(v)));
+        case GELU_TANH: return v / (1.0f + __expf(GeluTanh::exponent(v)));
+        case RELU_SQUARED: return fmaxf(v, 0.0f) * fmaxf(v, 0.0f);
+        case GELU: return 0.5f * v * erfcf(-0.70710678f * v);
+        default: return tanhf(v);
     }
-};
-
-struct Gelu {
-    __device__ static float of(float v) { return 0.5f * v * erfcf(-0.70710678f * v); }
-};
-
-struct Tanh {
-    __device__ static float of(float v) { return tanhf(v); }
-};
+}
 
 // Grid [tokens, width / 2048 rounded up], block [256]: only the first dimension has room for 65,536 and more. What pads a row of out is
 // written too.
-template <class T, class CURVE>
+template <class T>
 __device__ void activate(const ActivateParams<T>& p) {
     launch_dependents();
     grid_dependency_wait();
@@ -49,26 +43,15 @@ __device__ void activate(const ActivateParams<T>& p) {
 #pragma unroll
     for (int j = 0; j < 4; j++) {
         const float2 pair = widen2<T>(v.pair[j]);
-        float2 curved = make_float2(CURVE::of(p.scale * pair.x), CURVE::of(p.scale * pair.y));
+        float2 result = make_float2(curved(p.curve, p.scale * pair.x), curved(p.curve, p.scale * pair.y));
         if (p.times) {
             const float2 times = widen2<T>(load_eight(p.times + row * p.times_stride + i).pair[j]);
-            curved = make_float2(curved.x * times.x, curved.y * times.y);
+            result = make_float2(result.x * times.x, result.y * times.y);
         }
-        v.pair[j] = narrow2<T>(curved.x, curved.y);
+        v.pair[j] = narrow2<T>(result.x, result.y);
     }
     store_eight(p.out + row * p.out_stride + i, v);
 }
 
-#define KERNELS(CURVE, NAME)                                                                                    \
-    extern "C" __global__ void nvllm_k_activate_##NAME##_bf16(const __grid_constant__ ActivateParams<bf16> p) { \
-        activate<bf16, CURVE>(p);                                                                               \
-    }                                                                                                           \
-    extern "C" __global__ void nvllm_k_activate_##NAME##_f16(const __grid_constant__ ActivateParams<f16> p) {   \
-        activate<f16, CURVE>(p);                                                                                \
-    }
-
-KERNELS(Gate<Silu>, silu)
-KERNELS(Gate<GeluTanh>, gelu_tanh)
-KERNELS(ReluSquared, relu_squared)
-KERNELS(Gelu, gelu)
-KERNELS(Tanh, tanh)
+extern "C" __global__ void nvllm_k_activate_bf16(const __grid_constant__ ActivateParams<bf16> p) { activate(p); }
+extern "C" __global__ void nvllm_k_activate_f16(const __grid_constant__ ActivateParams<f16> p) { activate(p); }

@@ -4,31 +4,16 @@
 #include "common/activation.cuh"
 #include "common/dependent_launch.cuh"
 
-// Two gates and their ups.
-template <class CURVE>
-struct Gates {
-    template <class T>
-    __device__ static uint32_t of(uint32_t gate, uint32_t up) {
-        return activate_mul2<T>(gate, up, CURVE::exponent);
-    }
-};
-struct ClampedSwiglu {
-    template <class T>
-    __device__ static uint32_t of(uint32_t gate, uint32_t up) {
-        const float2 g = widen2<T>(gate), u = widen2<T>(up);
-        return narrow2<T>(clamped_swiglu(g.x, u.x), clamped_swiglu(g.y, u.y));
-    }
-};
-
 template <class T>
 struct ActivateMulParams {
     T* out;            // [tokens, width]
     const T* gate_up;  // [tokens, 2 * width]
     int width;         // a multiple of 8
+    int activation;    // `Activation`
 };
 
 // Grid [tokens, width / 2048 rounded up], block [256]: only the first dimension has room for 65,536 and more.
-template <class T, class ACTIVATION>
+template <class T>
 __device__ void activate_mul(const ActivateMulParams<T>& p) {
     launch_dependents();
     grid_dependency_wait();
@@ -38,18 +23,12 @@ __device__ void activate_mul(const ActivateMulParams<T>& p) {
     const Eight gate = load_eight(row + i), up = load_eight(row + p.width + i);
     Eight out;
 #pragma unroll
-    for (int j = 0; j < 4; j++) out.pair[j] = ACTIVATION::template of<T>(gate.pair[j], up.pair[j]);
+    for (int j = 0; j < 4; j++) {
+        const float2 g = widen2<T>(gate.pair[j]), u = widen2<T>(up.pair[j]);
+        out.pair[j] = narrow2<T>(gated(p.activation, g.x, u.x), gated(p.activation, g.y, u.y));
+    }
     store_eight(p.out + size_t(blockIdx.x) * p.width + i, out);
 }
 
-#define KERNELS(ACTIVATION, NAME)                                                                           \
-    extern "C" __global__ void nvllm_k_##NAME##_bf16(const __grid_constant__ ActivateMulParams<bf16> p) {   \
-        activate_mul<bf16, ACTIVATION>(p);                                                                  \
-    }                                                                                                       \
-    extern "C" __global__ void nvllm_k_##NAME##_f16(const __grid_constant__ ActivateMulParams<f16> p) {     \
-        activate_mul<f16, ACTIVATION>(p);                                                                   \
-    }
-
-KERNELS(Gates<Silu>, silu_mul)
-KERNELS(Gates<GeluTanh>, gelu_tanh_mul)
-KERNELS(ClampedSwiglu, clamped_swiglu)
+extern "C" __global__ void nvllm_k_activate_mul_bf16(const __grid_constant__ ActivateMulParams<bf16> p) { activate_mul(p); }
+extern "C" __global__ void nvllm_k_activate_mul_f16(const __grid_constant__ ActivateMulParams<f16> p) { activate_mul(p); }

@@ -72,6 +72,7 @@ struct AttentionDecodeParams {
     const uint32_t* slots;            // [tokens]; UINT32_MAX stores nothing
     float eps;
     const float* sinks;  // [kv_heads * group], or null
+    int head_dim;        // read by kernels for a class of heads alone: a multiple of 16
 };
 
 // Tiles that a CTA asks for ahead, if it has as many as the second number says: else the products lose more than attention gains.
@@ -84,10 +85,12 @@ enum class Heads {
 };
 
 // Grid [CTAs], block [32 * WARPS], shared [stages * WARPS * STAGE numbers + WARPS * group * (head_dim + 2) * 4 bytes].
-template <class T, int D, int NT, int WARPS, Kv KV, bool SHARED = false, Heads HEADS = Heads::PREPARED>
+// IS_CLASS: heads have p.head_dim numbers, up to D; what lies beyond is neither copied nor multiplied.
+template <class T, int D, int NT, int WARPS, Kv KV, bool IS_CLASS = false, bool SHARED = false, Heads HEADS = Heads::PREPARED>
 __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
     constexpr bool IS_INT8 = KV == Kv::INT8, IS_RAW = HEADS == Heads::RAW;
     static_assert(!IS_RAW || (NT == 1 && !IS_INT8 && !SHARED));
+    static_assert(!IS_CLASS || (!IS_RAW && !SHARED));
     using Rows = Tile<D, IS_INT8 ? 1 : 2>;
     using Number = std::conditional_t<IS_INT8, int8_t, T>;
     constexpr int CHUNK = 16 / sizeof(Number);     // numbers
@@ -96,6 +99,7 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
     constexpr int STAGE = 2 * SLICE + (IS_INT8 ? 2 * 16 * 2 : 0);
     constexpr int TILE_TOKENS = 16 * WARPS;
     constexpr int STEPS = D / 16;
+    const int dim = IS_CLASS ? p.head_dim : D, steps = dim / 16;
     extern __shared__ __align__(128) uint8_t shared[];
     __shared__ bool is_last;
     __shared__ const char* first_keys[WARPS][TILES_AHEAD];  // of a warp's first slices
@@ -117,8 +121,8 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const int matrix = lane / 8;
     Number* ring = reinterpret_cast<Number*>(shared) + warp * p.stages * STAGE;
-    float* merge = reinterpret_cast<float*>(shared + size_t(WARPS) * p.stages * STAGE * sizeof(Number));  // [WARPS, group, D]
-    float2* merge_sums = reinterpret_cast<float2*>(merge + WARPS * p.group * D);                            // [WARPS, group]
+    float* merge = reinterpret_cast<float*>(shared + size_t(WARPS) * p.stages * STAGE * sizeof(Number));  // [WARPS, group, dim]
+    float2* merge_sums = reinterpret_cast<float2*>(merge + WARPS * p.group * dim);                            // [WARPS, group]
 
     TileCursor load{work.entry, work.kv_head, work.tile, work.tiles};
     load.set_row({work.token, work.row, work.context_len, work.window_start, work.tiles_before}, TILE_TOKENS);
@@ -152,26 +156,27 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
                 const size_t head = size_t(block) * p.kv_heads + load.kv_head;
                 const Number* of_head = reinterpret_cast<const Number*>(p.cache);
                 if constexpr (IS_INT8) {
-                    of_head += head * int8_head_bytes(p.block_size_log2, D);
-                    keys = of_head + (token & block_mask) * D;
+                    of_head += head * int8_head_bytes(p.block_size_log2, dim);
+                    keys = of_head + (token & block_mask) * dim;
                 } else {
-                    keys = of_head + (((head * 2) << p.block_size_log2) + (token & block_mask)) * D;
+                    keys = of_head + (((head * 2) << p.block_size_log2) + (token & block_mask)) * dim;
                 }
-                const Number* values = keys + (size_t(D) << p.block_size_log2);
+                const Number* values = keys + (size_t(dim) << p.block_size_log2);
                 const uint32_t to = shared_address(ring + stage * STAGE);
 #pragma unroll
                 for (int i = lane; i < 16 * Rows::CHUNKS; i += 32) {
                     const int row = i / Rows::CHUNKS, chunk = i % Rows::CHUNKS;
+                    if (IS_CLASS && chunk * CHUNK >= dim) continue;
                     const bool is_read = row >= before && row < valid;
                     const int bytes = is_read ? 16 : 0;
-                    const int from = is_read ? row * D + chunk * CHUNK : 0;
+                    const int from = is_read ? row * dim + chunk * CHUNK : 0;
                     const uint32_t at = to + Rows::at(row, chunk) * 16;
                     copy_async(at, keys + from, bytes, policy);
                     copy_async(at + SLICE * sizeof(Number), values + from, bytes, policy);
                 }
                 // Those of tokens that are not attended to come along, and are masked.
                 if (IS_INT8 && lane < 4) {
-                    const Number* scales = of_head + (size_t(2 * D) << p.block_size_log2) + (token & block_mask) * 2;
+                    const Number* scales = of_head + (size_t(2 * dim) << p.block_size_log2) + (token & block_mask) * 2;
                     const Number* from = scales + (lane >= 2 ? size_t(2) << p.block_size_log2 : 0) + lane % 2 * 16;
                     copy_async(to + 2 * SLICE + lane * 16, from);
                 }
@@ -216,13 +221,14 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
 #pragma unroll
         for (int n = 0; n < NT; n++) {
             const int head = n * 8 + lane / 4;
-            const T* q = p.qkv + size_t(cursor.at.token) * p.qkv_stride + (cursor.kv_head * p.group + head) * D +
+            const T* q = p.qkv + size_t(cursor.at.token) * p.qkv_stride + (cursor.kv_head * p.group + head) * dim +
                          lane % 4 * (IS_INT8 ? 4 : 2);
             constexpr int SECOND = IS_INT8 ? 2 : 8;
 #pragma unroll
             for (int k = 0; k < STEPS; k++) {
-                query[k][n][0] = head < p.group ? *reinterpret_cast<const uint32_t*>(q + k * 16) : 0;
-                query[k][n][1] = head < p.group ? *reinterpret_cast<const uint32_t*>(q + k * 16 + SECOND) : 0;
+                const bool is_there = head < p.group && k < steps;
+                query[k][n][0] = is_there ? *reinterpret_cast<const uint32_t*>(q + k * 16) : 0;
+                query[k][n][1] = is_there ? *reinterpret_cast<const uint32_t*>(q + k * 16 + SECOND) : 0;
             }
         }
         if constexpr (IS_RAW) {
@@ -268,7 +274,7 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
                 random_delay();
                 is_left = load_acquire(p.arrived + blockIdx.x) == 1;
                 const int i = threadIdx.x * 4;
-                if (is_left && i < p.group * D) rest.load(p.partials + from_next * D + i, p.partial_sums + from_next + i / D);
+                if (is_left && i < p.group * dim) rest.load(p.partials + from_next * dim + i, p.partial_sums + from_next + i / dim);
             }
             wait_for_oldest_copy(p.stages);
             __syncwarp();
@@ -288,11 +294,13 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
                 if constexpr (IS_INT8) {
 #pragma unroll
                     for (int pair = 0; pair < STEPS; pair += 2) {
+                        if (pair >= steps) break;
                         uint32_t bytes[4];  // [step of the pair][half of the tokens]
-                        const int chunk = min(pair + (matrix >> 1), STEPS - 1);
+                        const int chunk = min(pair + (matrix >> 1), steps - 1);
                         load_matrices(bytes, keys + Rows::at((matrix & 1) * 8 + lane % 8, chunk) * 16);
 #pragma unroll
-                        for (int step = 0; step < 2 && pair + step < STEPS; step++) {
+                        for (int step = 0; step < 2; step++) {
+                            if (pair + step >= steps) break;
                             const uint32_t first = bytes[2 * step], second = bytes[2 * step + 1];
                             const uint32_t key[4] = {widen_bytes<T, 0, 1>(first), widen_bytes<T, 0, 1>(second),
                                                      widen_bytes<T, 2, 3>(first), widen_bytes<T, 2, 3>(second)};
@@ -318,6 +326,7 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
                 } else {
 #pragma unroll
                     for (int k = 0; k < STEPS; k++) {
+                        if (k >= steps) break;
                         uint32_t key[4];
                         load_matrices(key, keys + Rows::at((matrix & 1) * 8 + lane % 8, 2 * k + (matrix >> 1)) * 16);
 #pragma unroll
@@ -363,11 +372,13 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
                 if constexpr (IS_INT8) {
 #pragma unroll
                     for (int pair = 0; pair < STEPS; pair += 2) {
+                        if (pair >= steps) break;
                         uint32_t bytes[4];  // [step of the pair][half of the tokens]: an even and an odd number of two tokens
-                        const int chunk = min(pair + (matrix >> 1), STEPS - 1);
+                        const int chunk = min(pair + (matrix >> 1), steps - 1);
                         load_matrices_transposed(bytes, values + Rows::at((matrix & 1) * 8 + lane % 8, chunk) * 16);
 #pragma unroll
-                        for (int step = 0; step < 2 && pair + step < STEPS; step++) {
+                        for (int step = 0; step < 2; step++) {
+                            if (pair + step >= steps) break;
                             const uint32_t first = bytes[2 * step], second = bytes[2 * step + 1];
                             const uint32_t value[4] = {widen_bytes<T, 0, 2>(first), widen_bytes<T, 1, 3>(first),
                                                        widen_bytes<T, 0, 2>(second), widen_bytes<T, 1, 3>(second)};
@@ -378,6 +389,7 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
                 } else {
 #pragma unroll
                     for (int k = 0; k < STEPS; k++) {
+                        if (k >= steps) break;
                         uint32_t value[4];
                         load_matrices_transposed(value, values + Rows::at((matrix >> 1) * 8 + lane % 8, 2 * k + (matrix & 1)) * 16);
 #pragma unroll
@@ -397,10 +409,11 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
 #pragma unroll
                 for (int lanes = 4; lanes < 32; lanes *= 2) sum[n][h] += __shfl_xor_sync(0xffffffffu, sum[n][h], lanes);
                 if (head >= p.group) continue;
-                float* to = merge + (warp * p.group + head) * D + lane / 4 * (IS_INT8 ? 2 : 1);
+                float* to = merge + (warp * p.group + head) * dim + lane / 4 * (IS_INT8 ? 2 : 1);
                 constexpr int SECOND = IS_INT8 ? 1 : 8;
 #pragma unroll
                 for (int k = 0; k < STEPS; k++) {
+                    if (k >= steps) break;
                     to[k * 16] = out[k][n][h];
                     to[k * 16 + SECOND] = out[k][n][h + 2];
                 }
@@ -409,11 +422,11 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
         }
         const bool takes_over = __syncthreads_and(is_left);
         const bool is_whole = first_tile == cursor.first_tile && last_tile == cursor.end_tile;
-        T* row_out = p.out + (size_t(cursor.at.token) * p.kv_heads + cursor.kv_head) * p.group * D;
+        T* row_out = p.out + (size_t(cursor.at.token) * p.kv_heads + cursor.kv_head) * p.group * dim;
         const int first_head = cursor.kv_head * p.group;
         const size_t place = (size_t(blockIdx.x) * 2 + (is_first_segment ? 0 : 1)) * p.group;
-        for (int i = threadIdx.x * 4; i < p.group * D; i += WARPS * 128) {
-            const int head = i / D;
+        for (int i = threadIdx.x * 4; i < p.group * dim; i += WARPS * 128) {
+            const int head = i / dim;
             float top = -INFINITY;
 #pragma unroll
             for (int w = 0; w < WARPS; w++) top = fmaxf(top, merge_sums[w * p.group + head].x);
@@ -424,7 +437,7 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
                 const float2 part = merge_sums[w * p.group + head];
                 const float share = power_of_two(part.x - top);
                 total += part.y * share;
-                add_share(value, *reinterpret_cast<const float4*>(merge + w * p.group * D + i), share);
+                add_share(value, *reinterpret_cast<const float4*>(merge + w * p.group * dim + i), share);
             }
             if (SHARED && is_whole) {
                 RunningSum all{-INFINITY, 0.0f, {}};
@@ -445,15 +458,15 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
                 store_shares(row_out + i, all.value, with_sink(all.total, all.top, p.sinks, first_head + head));
             } else if (takes_over) {
                 // As `finish` adds them up.
-                if (i >= WARPS * 128) rest.load(p.partials + from_next * D + i, p.partial_sums + from_next + head);
+                if (i >= WARPS * 128) rest.load(p.partials + from_next * dim + i, p.partial_sums + from_next + head);
                 RunningSum all{top, total, value};
                 all.add(rest.sum, rest.value);
                 store_shares(row_out + i, all.value, with_sink(all.total, all.top, p.sinks, first_head + head));
             } else if (is_whole) {
                 store_shares(row_out + i, value, with_sink(total, top, p.sinks, first_head + head));
             } else {
-                __stcg(reinterpret_cast<float4*>(p.partials + place * D + i), value);
-                if (i % D == 0) __stcg(p.partial_sums + place + head, make_float2(top, total));
+                __stcg(reinterpret_cast<float4*>(p.partials + place * dim + i), value);
+                if (i % dim == 0) __stcg(p.partial_sums + place + head, make_float2(top, total));
             }
         }
         __syncthreads();
@@ -486,8 +499,8 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
     }
     if (asks_ahead && lane < 2 * TILES_AHEAD) {
         const char* keys = first_keys[warp][lane / 2];
-        const size_t of_values = lane % 2 ? sizeof(Number) * D << p.block_size_log2 : 0;
-        if (keys) ask_ahead(keys + p.to_next_layer + of_values, 16 * D * sizeof(Number));
+        const size_t of_values = lane % 2 ? sizeof(Number) * dim << p.block_size_log2 : 0;
+        if (keys) ask_ahead(keys + p.to_next_layer + of_values, 16 * dim * sizeof(Number));
     }
 
     // Of all that begins in one CTA, only what reaches beyond it is split: one count per CTA is enough.
@@ -504,8 +517,8 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
         __syncthreads();
         if (is_last) {
             const bool first_is_second_segment = split.first * all / used < split.begin;
-            for (int i = threadIdx.x * 4; i < p.group * D; i += WARPS * 128) {
-                const int head = i / D;
+            for (int i = threadIdx.x * 4; i < p.group * dim; i += WARPS * 128) {
+                const int head = i / dim;
                 float top = -INFINITY, total = 0.0f;
                 float4 value{};
                 if constexpr (SHARED) {
@@ -524,7 +537,7 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
                 for (uint32_t c = split.first; c <= split.last; c++) {
                     const size_t from = (size_t(c) * 2 + (c == split.first && first_is_second_segment ? 1 : 0)) * p.group;
                     const float2 part = __ldcg(p.partial_sums + from + head);
-                    const float4 there = __ldcg(reinterpret_cast<const float4*>(p.partials + from * D + i));
+                    const float4 there = __ldcg(reinterpret_cast<const float4*>(p.partials + from * dim + i));
                     const float higher = fmaxf(top, part.x);
                     const float keep = power_of_two(top - higher), share = power_of_two(part.x - higher);
                     top = higher;
@@ -542,57 +555,37 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
 }
 
 // An int8 cache asks for more warps on a multiprocessor, because its numbers are widened between loads that wait for each other.
-#define KERNEL(dim, group, tiles, warps, int8_ctas, dtype)                                                           \
+#define KERNEL(name, dim, is_class, is_shared, group, tiles, warps, int8_ctas, dtype)                                \
     extern "C" __global__ void __launch_bounds__(32 * warps)                                                         \
-        nvllm_k_attention_decode_d##dim##_g##group##_##dtype(const __grid_constant__ AttentionDecodeParams<dtype> p) { \
-        attention_decode<dtype, dim, tiles, warps, Kv::PLAIN>(p);                                                    \
+        nvllm_k_attention_decode_##name##dim##_g##group##_##dtype(const __grid_constant__ AttentionDecodeParams<dtype> p) { \
+        attention_decode<dtype, dim, tiles, warps, Kv::PLAIN, is_class, is_shared>(p);                               \
     }                                                                                                                \
     extern "C" __global__ void __launch_bounds__(32 * warps, int8_ctas)                                              \
-        nvllm_k_attention_decode_d##dim##_g##group##_##dtype##_int8(const __grid_constant__ AttentionDecodeParams<dtype> p) { \
-        attention_decode<dtype, dim, tiles, warps, Kv::INT8>(p);                                                     \
+        nvllm_k_attention_decode_##name##dim##_g##group##_##dtype##_int8(                                            \
+            const __grid_constant__ AttentionDecodeParams<dtype> p) {                                                \
+        attention_decode<dtype, dim, tiles, warps, Kv::INT8, is_class, is_shared>(p);                                \
     }
-#define KERNELS(dim, warps)           \
-    KERNEL(dim, 8, 1, warps, 4, bf16) \
-    KERNEL(dim, 8, 1, warps, 4, f16)  \
-    KERNEL(dim, 16, 2, warps, 2, bf16) \
-    KERNEL(dim, 16, 2, warps, 2, f16)
+#define KERNELS(name, dim, is_class, is_shared, warps)            \
+    KERNEL(name, dim, is_class, is_shared, 8, 1, warps, 4, bf16)  \
+    KERNEL(name, dim, is_class, is_shared, 8, 1, warps, 4, f16)   \
+    KERNEL(name, dim, is_class, is_shared, 16, 2, warps, 2, bf16) \
+    KERNEL(name, dim, is_class, is_shared, 16, 2, warps, 2, f16)
 
-KERNELS(32, 4)
-KERNELS(48, 4)
-KERNELS(64, 4)
-KERNELS(80, 4)
-KERNELS(96, 4)
-KERNELS(112, 4)
-KERNELS(128, 4)
-KERNELS(160, 2)
-KERNELS(192, 2)
-KERNELS(256, 2)
-KERNELS(512, 1)
-
-#define SHARED_KERNEL(dim, group, tiles, warps, int8_ctas, dtype)                                                           \
-    extern "C" __global__ void __launch_bounds__(32 * warps)                                                                \
-        nvllm_k_attention_decode_shared_d##dim##_g##group##_##dtype(const __grid_constant__ AttentionDecodeParams<dtype> p) { \
-        attention_decode<dtype, dim, tiles, warps, Kv::PLAIN, true>(p);                                                     \
-    }                                                                                                                       \
-    extern "C" __global__ void __launch_bounds__(32 * warps, int8_ctas)                                                     \
-        nvllm_k_attention_decode_shared_d##dim##_g##group##_##dtype##_int8(                                                 \
-            const __grid_constant__ AttentionDecodeParams<dtype> p) {                                                       \
-        attention_decode<dtype, dim, tiles, warps, Kv::INT8, true>(p);                                                      \
-    }
-#define SHARED_KERNELS(dim, warps)           \
-    SHARED_KERNEL(dim, 8, 1, warps, 4, bf16)  \
-    SHARED_KERNEL(dim, 8, 1, warps, 4, f16)   \
-    SHARED_KERNEL(dim, 16, 2, warps, 2, bf16) \
-    SHARED_KERNEL(dim, 16, 2, warps, 2, f16)
-
+KERNELS(d, 64, false, false, 4)
+KERNELS(d, 128, false, false, 4)
+KERNELS(d, 256, false, false, 2)
+KERNELS(d, 512, false, false, 1)
+// Of up to as many numbers: a multiple of 16.
+KERNELS(to, 128, true, false, 4)
+KERNELS(to, 256, true, false, 2)
 // The head dimensions of attention_shared.cu.
-SHARED_KERNELS(64, 4)
-SHARED_KERNELS(128, 4)
+KERNELS(shared_d, 64, false, true, 4)
+KERNELS(shared_d, 128, false, true, 4)
 
 #define RAW_KERNEL(dim, dtype)                                                                                             \
     extern "C" __global__ void __launch_bounds__(128)                                                                      \
         nvllm_k_attention_decode_raw_d##dim##_##dtype(const __grid_constant__ AttentionDecodeParams<dtype> p) {            \
-        attention_decode<dtype, dim, 1, 4, Kv::PLAIN, false, Heads::RAW>(p);                                               \
+        attention_decode<dtype, dim, 1, 4, Kv::PLAIN, false, false, Heads::RAW>(p);                                               \
     }
 
 RAW_KERNEL(64, bf16)

@@ -30,16 +30,17 @@ struct AttentionPrefillParams {
     const DecodeRow* rows;         // [rows with one new token]
     const uint32_t* counts;        // [3], of which the second is how many rows these are, and the last is table_width
     const uint32_t* block_tables;  // [batch rows, table_width]
-    const uint32_t* row_starts;    // [batch rows + 1], read where queries attend to keys behind them
+    const uint32_t* row_starts;    // [batch rows + 1], null where queries attend to keys up to their own alone
     int qkv_stride;
     int kv_heads;
     int group;            // query heads of a KV head
     int block_size_log2;  // at least 4
     int window;           // positions that a query attends to, its own included; INT_MAX without a sliding window
-    int ahead;            // positions behind its own that a query attends to at most, where it attends to any
+    int ahead;            // positions behind its own that a query attends to at most, where it attends to any; else 0
     float scale_log2;     // of the scores, or with a softcap of their tanh: scale * log2(e), or softcap * log2(e)
     float tanh_scale;     // scale / softcap; 0 without a softcap
     const float* sinks;   // [heads], or null
+    int head_dim;         // read by kernels for a class of heads alone: a multiple of 16
 };
 
 // What the queries of a thread block are.
@@ -48,9 +49,6 @@ enum class Queries {
     HEADS,   // that share a KV head, of one token
 };
 
-// Which keys queries attend to: those up to their own, or those behind them too, of rows that bring all of their tokens.
-enum class Reach { BACK, BOTH };
-
 // Warps that take the same queries, each a part of the numbers of a head.
 __host__ __device__ constexpr int parts_of(int head_dim) {
     return head_dim > 256 ? 2 : 1;
@@ -58,7 +56,8 @@ __host__ __device__ constexpr int parts_of(int head_dim) {
 
 // Grid [tiles * heads] or [rows * KV heads], block [32 * WARPS], shared [(QUERIES + 4 * KV) rows], or with int8
 // [(QUERIES + 2 * KV) rows + 2 * KV * (head_dim + 6) bytes].
-template <class T, int D, Queries OF, int WARPS, int MT, int KV, Kv FORMAT, Reach REACH = Reach::BACK>
+// IS_CLASS: heads have p.head_dim numbers, up to D; what lies beyond is neither copied nor multiplied.
+template <class T, int D, Queries OF, int WARPS, int MT, int KV, Kv FORMAT, bool IS_CLASS = false>
 __device__ void attention_prefill(const AttentionPrefillParams<T>& p) {
     using Rows = Tile<D>;
     constexpr int THREADS = 32 * WARPS;
@@ -66,7 +65,12 @@ __device__ void attention_prefill(const AttentionPrefillParams<T>& p) {
     constexpr int QUERIES = 16 * QUERY_WARPS * MT;
     constexpr int STEPS = D / 16, OUT_STEPS = STEPS / PARTS;
     constexpr int SLICE = KV * Rows::STRIDE * 8;  // numbers of a tile of keys, or of values
-    constexpr bool IS_INT8 = FORMAT == Kv::INT8;
+    constexpr bool IS_INT8 = FORMAT == Kv::INT8, LOOKS_AHEAD = OF == Queries::TOKENS && !IS_INT8;
+    const int dim = IS_CLASS ? p.head_dim : D, steps = dim / 16;
+    const auto is_beyond = [&](int step) { return IS_CLASS && step >= steps; };
+    // Of 16 bytes of a key or value, of which `i` counts STEPS for each.
+    const auto sixteen = [&](int i) { return IS_CLASS ? i / STEPS * steps + i % STEPS : i; };
+    static_assert(!IS_CLASS || PARTS == 1);
     extern __shared__ __align__(128) uint8_t shared[];
 
     launch_dependents();
@@ -92,12 +96,13 @@ __device__ void attention_prefill(const AttentionPrefillParams<T>& p) {
     T* queries = reinterpret_cast<T*>(shared);
     T* ring = queries + QUERIES * Rows::STRIDE * 8;  // [2 stages][K|V], with int8 one stage, and then
     uint8_t* bytes = reinterpret_cast<uint8_t*>(ring + 2 * SLICE);           // [K|V][KV][D], the next tile
-    bf16* stored_scales = reinterpret_cast<bf16*>(bytes + 2 * KV * D);       // [K|V][KV], the next tile's
+    bf16* stored_scales = reinterpret_cast<bf16*>(bytes + 2 * KV * dim);       // [K|V][KV], the next tile's
     float* scales = reinterpret_cast<float*>(stored_scales + 2 * KV);        // [K|V][KV]
     const uint32_t block_mask = (1u << p.block_size_log2) - 1;
     const int end = tile.position + tile.tokens;
+    const bool is_both_ways = LOOKS_AHEAD && p.row_starts;
     int context = end;
-    if constexpr (REACH == Reach::BOTH) context = min(int(p.row_starts[tile.row + 1] - p.row_starts[tile.row]), end + p.ahead);
+    if (is_both_ways) context = min(int(p.row_starts[tile.row + 1] - p.row_starts[tile.row]), end + p.ahead);
     // First positions that the first and the last query attend to.
     const int window_start = max(0, int(tile.position) + 1 - p.window), last_window_start = max(0, end - p.window);
     const uint32_t* table = p.block_tables + size_t(tile.row) * p.counts[2];
@@ -105,22 +110,24 @@ __device__ void attention_prefill(const AttentionPrefillParams<T>& p) {
     // Copies the bytes of a tile.
     auto issue_bytes = [&](int first) {
         const uint8_t* cache = reinterpret_cast<const uint8_t*>(p.cache);
-        const size_t head_bytes = int8_head_bytes(p.block_size_log2, D);
+        const size_t head_bytes = int8_head_bytes(p.block_size_log2, dim);
         const auto of_head = [&](int token) { return (size_t(table[token >> p.block_size_log2]) * p.kv_heads + kv_head) * head_bytes; };
         const auto is_attended = [&](int token) { return token >= window_start && token < context; };
 #pragma unroll
-        for (int i = threadIdx.x; i < KV * (D / 16); i += THREADS) {
-            const int row = i / (D / 16), chunk = i % (D / 16);
+        for (int i = threadIdx.x; i < KV * STEPS; i += THREADS) {
+            const int row = i / STEPS, chunk = i % STEPS;
+            if (is_beyond(chunk)) continue;
+            const uint32_t to = shared_address(bytes) + sixteen(i) * 16;
             const int token = first + row, size = is_attended(token) ? 16 : 0;
-            const uint8_t* key = cache + (size ? of_head(token) + (token & block_mask) * D + chunk * 16 : 0);
-            copy_async(shared_address(bytes) + i * 16, key, size);
-            copy_async(shared_address(bytes) + KV * D + i * 16, key + (size ? size_t(D) << p.block_size_log2 : 0), size);
+            const uint8_t* key = cache + (size ? of_head(token) + (token & block_mask) * dim + chunk * 16 : 0);
+            copy_async(to, key, size);
+            copy_async(to + KV * dim, key + (size ? size_t(dim) << p.block_size_log2 : 0), size);
         }
         // Eight scales lie together. Those of tokens that are not attended to come along with those of others.
         for (int i = threadIdx.x; i < KV / 8; i += THREADS) {
             const int token = first + i * 8;
             const int size = token < context && token + 8 > window_start ? 16 : 0;
-            const uint8_t* key = cache + (size ? of_head(token) + (size_t(2 * D) << p.block_size_log2) + (token & block_mask) * 2 : 0);
+            const uint8_t* key = cache + (size ? of_head(token) + (size_t(2 * dim) << p.block_size_log2) + (token & block_mask) * 2 : 0);
             copy_async(shared_address(stored_scales) + i * 16, key, size);
             copy_async(shared_address(stored_scales) + KV * 2 + i * 16, key + (size ? size_t(2) << p.block_size_log2 : 0), size);
         }
@@ -129,10 +136,11 @@ __device__ void attention_prefill(const AttentionPrefillParams<T>& p) {
     // Makes numbers of the bytes of the tile that begins at `first`.
     auto widen_tile = [&](int first) {
 #pragma unroll
-        for (int i = threadIdx.x; i < 2 * KV * (D / 16); i += THREADS) {
-            const int row = i / (D / 16), chunk = i % (D / 16);  // rows of values follow those of keys
+        for (int i = threadIdx.x; i < 2 * KV * STEPS; i += THREADS) {
+            const int row = i / STEPS, chunk = i % STEPS;  // rows of values follow those of keys
+            if (is_beyond(chunk)) continue;
             Eight numbers[2];
-            widen_sixteen<T>(reinterpret_cast<const uint4*>(bytes)[i], numbers[0], numbers[1]);
+            widen_sixteen<T>(reinterpret_cast<const uint4*>(bytes)[sixteen(i)], numbers[0], numbers[1]);
             T* to = ring + row / KV * SLICE;
 #pragma unroll
             for (int half = 0; half < 2; half++) store_eight(to + Rows::at(row % KV, 2 * chunk + half) * 8, numbers[half]);
@@ -153,22 +161,24 @@ __device__ void attention_prefill(const AttentionPrefillParams<T>& p) {
 #pragma unroll
         for (int i = threadIdx.x; i < KV * Rows::CHUNKS; i += THREADS) {
             const int row = i / Rows::CHUNKS, chunk = i % Rows::CHUNKS;
+            if (is_beyond(chunk / 2)) continue;
             const int token = first + row;
             const bool is_attended = token >= window_start && token < context;
             const int bytes = is_attended ? 16 : 0;
             const size_t place = is_attended ? size_t(table[token >> p.block_size_log2]) * p.kv_heads + kv_head : 0;
-            const T* key = p.cache + (((place * 2) << p.block_size_log2) + (token & block_mask)) * D + chunk * 8;
+            const T* key = p.cache + (((place * 2) << p.block_size_log2) + (token & block_mask)) * dim + chunk * 8;
             const uint32_t at = to + Rows::at(row, chunk) * 16;
             copy_async(at, key, bytes);
-            copy_async(at + SLICE * sizeof(T), key + (size_t(D) << p.block_size_log2), bytes);
+            copy_async(at + SLICE * sizeof(T), key + (size_t(dim) << p.block_size_log2), bytes);
         }
         commit_copies();
     };
 
     for (int i = threadIdx.x; i < QUERIES * Rows::CHUNKS; i += THREADS) {
         const int row = i / Rows::CHUNKS, chunk = i % Rows::CHUNKS;
+        if (is_beyond(chunk / 2)) continue;
         const bool is_there = row < count;
-        const T* from = p.qkv + token_of(is_there ? row : 0) * p.qkv_stride + head_of(is_there ? row : 0) * D + chunk * 8;
+        const T* from = p.qkv + token_of(is_there ? row : 0) * p.qkv_stride + head_of(is_there ? row : 0) * dim + chunk * 8;
         copy_async(shared_address(queries) + Rows::at(row, chunk) * 16, from, is_there ? 16 : 0);
     }
     const int begin = window_start / KV * KV;
@@ -194,6 +204,7 @@ __device__ void attention_prefill(const AttentionPrefillParams<T>& p) {
         float score[MT][KV / 8][4] = {};
 #pragma unroll
         for (int k = 0; k < STEPS; k++) {
+            if (is_beyond(k)) break;
             uint32_t query[MT][4];
 #pragma unroll
             for (int m = 0; m < MT; m++) {
@@ -225,7 +236,7 @@ __device__ void attention_prefill(const AttentionPrefillParams<T>& p) {
                 }
             }
         }
-        const bool is_masked = first + KV > (REACH == Reach::BACK ? int(tile.position) : min(int(tile.position) + p.ahead, context));
+        const bool is_masked = first + KV > (LOOKS_AHEAD ? min(int(tile.position) + p.ahead, context) : int(tile.position));
         const bool is_masked_before = first < last_window_start;
 #pragma unroll
         for (int m = 0; m < MT; m++) {
@@ -242,7 +253,7 @@ __device__ void attention_prefill(const AttentionPrefillParams<T>& p) {
                     }
                 }
                 if (is_masked) {
-                    const int last = REACH == Reach::BACK ? own : min(own + p.ahead, context - 1 - first);
+                    const int last = LOOKS_AHEAD ? min(own + p.ahead, context - 1 - first) : own;
 #pragma unroll
                     for (int n = 0; n < KV / 8; n++) {
                         if (n * 8 + lane % 4 * 2 > last) score[m][n][2 * h] = -INFINITY;
@@ -307,6 +318,7 @@ __device__ void attention_prefill(const AttentionPrefillParams<T>& p) {
             }
 #pragma unroll
             for (int n = 0; n < OUT_STEPS; n++) {
+                if (is_beyond(n)) break;
                 uint32_t value[4];
                 const int chunk = 2 * (part * OUT_STEPS + n) + (matrix >> 1);
                 load_matrices_transposed(value, values + Rows::at(k * 16 + (matrix & 1) * 8 + lane % 8, chunk) * 16);
@@ -329,48 +341,35 @@ __device__ void attention_prefill(const AttentionPrefillParams<T>& p) {
             total += __shfl_xor_sync(0xffffffffu, total, 2);
             if (row >= count) continue;
             const float share = 1.0f / with_sink(total, highest[m][h], p.sinks, head_of(row));
-            T* to = p.out + (token_of(row) * (p.kv_heads * p.group) + head_of(row)) * D + part * OUT_STEPS * 16 + lane % 4 * 2;
+            T* to = p.out + (token_of(row) * (p.kv_heads * p.group) + head_of(row)) * dim + part * OUT_STEPS * 16 + lane % 4 * 2;
 #pragma unroll
             for (int n = 0; n < OUT_STEPS * 2; n++) {
+                if (is_beyond(n / 2)) break;
                 *reinterpret_cast<uint32_t*>(to + n * 8) = narrow2<T>(out[m][n][2 * h] * share, out[m][n][2 * h + 1] * share);
             }
         }
     }
 }
 
-#define KERNEL(dim, queries, keys, dtype)                                                                          \
-    extern "C" __global__ void __launch_bounds__(128, 2)                                                           \
-        nvllm_k_attention_prefill_d##dim##_##dtype(const __grid_constant__ AttentionPrefillParams<dtype> p) {      \
-        attention_prefill<dtype, dim, Queries::TOKENS, 4, queries, keys, Kv::PLAIN>(p);                            \
-    }                                                                                                              \
-    extern "C" __global__ void __launch_bounds__(128, 2)                                                           \
-        nvllm_k_attention_both_ways_d##dim##_##dtype(const __grid_constant__ AttentionPrefillParams<dtype> p) {    \
-        attention_prefill<dtype, dim, Queries::TOKENS, 4, queries, keys, Kv::PLAIN, Reach::BOTH>(p);               \
-    }                                                                                                              \
-    extern "C" __global__ void __launch_bounds__(128, 2)                                                           \
-        nvllm_k_attention_prefill_d##dim##_##dtype##_int8(const __grid_constant__ AttentionPrefillParams<dtype> p) { \
-        attention_prefill<dtype, dim, Queries::TOKENS, 4, queries, keys, Kv::INT8>(p);                             \
-    }                                                                                                              \
-    extern "C" __global__ void __launch_bounds__(32 * parts_of(dim))                                               \
-        nvllm_k_attention_invariant_d##dim##_##dtype##_int8(const __grid_constant__ AttentionPrefillParams<dtype> p) { \
-        attention_prefill<dtype, dim, Queries::HEADS, parts_of(dim), 1, keys, Kv::INT8>(p);                        \
-    }                                                                                                              \
-    extern "C" __global__ void __launch_bounds__(32 * parts_of(dim))                                               \
-        nvllm_k_attention_invariant_d##dim##_##dtype(const __grid_constant__ AttentionPrefillParams<dtype> p) {    \
-        attention_prefill<dtype, dim, Queries::HEADS, parts_of(dim), 1, keys, Kv::PLAIN>(p);                       \
+#define KERNEL(name, dim, is_class, queries, keys, dtype, suffix, format)                                        \
+    extern "C" __global__ void __launch_bounds__(128, 2)                                                         \
+        nvllm_k_attention_prefill_##name##dim##_##suffix(const __grid_constant__ AttentionPrefillParams<dtype> p) { \
+        attention_prefill<dtype, dim, Queries::TOKENS, 4, queries, keys, format, is_class>(p);                   \
+    }                                                                                                            \
+    extern "C" __global__ void __launch_bounds__(32 * parts_of(dim))                                             \
+        nvllm_k_attention_invariant_##name##dim##_##suffix(const __grid_constant__ AttentionPrefillParams<dtype> p) { \
+        attention_prefill<dtype, dim, Queries::HEADS, parts_of(dim), 1, keys, format, is_class>(p);              \
     }
-#define KERNELS(dim, queries, keys)  \
-    KERNEL(dim, queries, keys, bf16) \
-    KERNEL(dim, queries, keys, f16)
+#define KERNELS(name, dim, is_class, queries, keys)                             \
+    KERNEL(name, dim, is_class, queries, keys, bf16, bf16, Kv::PLAIN)           \
+    KERNEL(name, dim, is_class, queries, keys, f16, f16, Kv::PLAIN)             \
+    KERNEL(name, dim, is_class, queries, keys, bf16, bf16_int8, Kv::INT8)       \
+    KERNEL(name, dim, is_class, queries, keys, f16, f16_int8, Kv::INT8)
 
-KERNELS(32, 2, 64)
-KERNELS(48, 2, 64)
-KERNELS(64, 2, 64)
-KERNELS(80, 2, 64)
-KERNELS(96, 2, 64)
-KERNELS(112, 2, 64)
-KERNELS(128, 2, 64)
-KERNELS(160, 2, 32)
-KERNELS(192, 1, 32)
-KERNELS(256, 1, 32)
-KERNELS(512, 1, 16)
+KERNELS(d, 64, false, 2, 64)
+KERNELS(d, 128, false, 2, 64)
+KERNELS(d, 256, false, 1, 32)
+KERNELS(d, 512, false, 1, 16)
+// Of up to as many numbers: a multiple of 16.
+KERNELS(to, 128, true, 2, 64)
+KERNELS(to, 256, true, 1, 32)

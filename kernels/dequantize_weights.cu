@@ -14,33 +14,28 @@ struct DequantizeParams {
 };
 
 // Grid [units of a row / 8 rounded up, octets], block [256].
-template <class T, class Codes>
+template <class T>
 __device__ void dequantize_weights(const DequantizeParams<T>& p) {
     const int lane = threadIdx.x % 32, unit = blockIdx.x * 8 + threadIdx.x / 32, column = blockIdx.y * 8 + lane / 4;
     launch_dependents();
     if (unit < p.weight.units_of_row) {
-        const uint8_t* at = p.weight.units + (size_t(blockIdx.y) * p.weight.units_of_row + unit) * (Codes::BYTES + 8 * p.weight.header_bytes);
-        const typename Codes::Lane codes = Codes::load(at, lane);
-        const float4 scales = scales_of_column(p.weight, at + Codes::BYTES + lane / 4 * p.weight.header_bytes);
+        const uint8_t* at = p.weight.units + (size_t(blockIdx.y) * p.weight.units_of_row + unit) * (p.weight.code_bytes + 8 * p.weight.header_bytes);
+        const uint4 codes = AnyBits::load(p.weight, at, lane);
+        const float4 scales = scales_of_column(p.weight, at + p.weight.code_bytes + lane / 4 * p.weight.header_bytes);
         grid_dependency_wait();
         if (column < p.skip || column >= p.n) return;
         T* to = p.out + size_t(column - p.skip) * p.k + unit * 64 + lane % 4 * 8;
-        store_eight(to, Codes::template numbers<T>(p.weight, codes, scales, lane, 0));
-        if (unit * 64 + 32 < p.k) store_eight(to + 32, Codes::template numbers<T>(p.weight, codes, scales, lane, 1));
+        Eight numbers[2];
+        AnyBits::numbers<T>(p.weight, codes, scales, lane, numbers);
+        store_eight(to, numbers[0]);
+        if (unit * 64 + 32 < p.k) store_eight(to + 32, numbers[1]);
     }
 }
 
-#define KERNEL(name, codes, dtype)                                                                                    \
-    extern "C" __global__ void nvllm_k_dequantize_weights_##name##_##dtype(const __grid_constant__ DequantizeParams<dtype> p) { \
-        dequantize_weights<dtype, codes>(p);                                                                              \
+#define KERNEL(dtype)                                                                                               \
+    extern "C" __global__ void nvllm_k_dequantize_weights_##dtype(const __grid_constant__ DequantizeParams<dtype> p) { \
+        dequantize_weights<dtype>(p);                                                                               \
     }
-#define KERNELS(name, codes)  \
-    KERNEL(name, codes, bf16) \
-    KERNEL(name, codes, f16)
 
-KERNELS(four, FourBits)
-KERNELS(table, TableBits)
-KERNELS(five, FiveBits)
-KERNELS(six, SixBits)
-KERNELS(eight, EightBits)
-KERNELS(float8, Float8)
+KERNEL(bf16)
+KERNEL(f16)

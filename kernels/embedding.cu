@@ -57,42 +57,31 @@ __device__ void embedding(const EmbeddingParams<T>& p) {
 }
 
 // Grid [tokens], block [128]. Four threads have the numbers of a row in a unit.
-template <class T, class Codes>
+template <class T>
 __device__ void embedding_coded(const CodedEmbeddingParams<T>& p) {
     grid_dependency_wait();
     launch_dependents();
     const uint32_t token = token_of(p);
     const int column = token % 8, lane = column * 4 + threadIdx.x % 4;
-    const int unit_bytes = Codes::BYTES + 8 * p.table.header_bytes;
+    const int unit_bytes = p.table.code_bytes + 8 * p.table.header_bytes;
     const uint8_t* octet = p.table.units + size_t(token / 8) * p.table.units_of_row * unit_bytes;
     T* to = p.out + size_t(blockIdx.x) * p.stride + threadIdx.x % 4 * 8;
     for (int unit = threadIdx.x / 4; unit < p.table.units_of_row; unit += blockDim.x / 4) {
         const uint8_t* at = octet + size_t(unit) * unit_bytes;
-        const typename Codes::Lane codes = Codes::load(at, lane);
-        const float4 scales = scales_of_column(p.table, at + Codes::BYTES + column * p.table.header_bytes);
-        store_scaled(to + unit * 64, Codes::template numbers<T>(p.table, codes, scales, lane, 0), p.scale);
-        if (unit * 64 + 32 < p.hidden) store_scaled(to + unit * 64 + 32, Codes::template numbers<T>(p.table, codes, scales, lane, 1), p.scale);
+        const uint4 codes = AnyBits::load(p.table, at, lane);
+        const float4 scales = scales_of_column(p.table, at + p.table.code_bytes + column * p.table.header_bytes);
+        Eight numbers[2];
+        AnyBits::numbers<T>(p.table, codes, scales, lane, numbers);
+        store_scaled(to + unit * 64, numbers[0], p.scale);
+        if (unit * 64 + 32 < p.hidden) store_scaled(to + unit * 64 + 32, numbers[1], p.scale);
     }
 }
 
-extern "C" __global__ void nvllm_k_embedding_bf16(const __grid_constant__ EmbeddingParams<bf16> p) {
-    embedding(p);
-}
-extern "C" __global__ void nvllm_k_embedding_f16(const __grid_constant__ EmbeddingParams<f16> p) {
-    embedding(p);
-}
-
-#define KERNEL(name, codes, dtype)                                                                                              \
-    extern "C" __global__ void nvllm_k_embedding_##name##_##dtype(const __grid_constant__ CodedEmbeddingParams<dtype> p) { \
-        embedding_coded<dtype, codes>(p);                                                                                       \
+#define KERNELS(dtype)                                                                                                    \
+    extern "C" __global__ void nvllm_k_embedding_##dtype(const __grid_constant__ EmbeddingParams<dtype> p) { embedding(p); } \
+    extern "C" __global__ void nvllm_k_embedding_coded_##dtype(const __grid_constant__ CodedEmbeddingParams<dtype> p) {   \
+        embedding_coded(p);                                                                                               \
     }
-#define KERNELS(name, codes)  \
-    KERNEL(name, codes, bf16) \
-    KERNEL(name, codes, f16)
 
-KERNELS(four, FourBits)
-KERNELS(table, TableBits)
-KERNELS(five, FiveBits)
-KERNELS(six, SixBits)
-KERNELS(eight, EightBits)
-KERNELS(float8, Float8)
+KERNELS(bf16)
+KERNELS(f16)

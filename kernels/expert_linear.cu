@@ -4,13 +4,9 @@
 // A slot is a token and one of its experts, and its row is the slot's number. Grids are as large as any choice of experts needs, which the host does
 // not know; thread blocks without work leave at once.
 //
-// `expert_linear_few` for up to 8 tokens, memory-bound: each warp reads a few rows of the weights of one slot's expert. Slots with the same
-// expert read them from the second-level cache. `expert_linear_tiled` for more, in tiles of slots that have one expert, which `sort_routes` found: a
-// result is one chain of tensor-core products in the order of k, whatever the tile around it.
-#include "common/activation.cuh"
-#include "common/dependent_launch.cuh"
-#include "common/numbers.cuh"
-#include "common/tensor_core.cuh"
+// `expert_linear_few` for up to 8 tokens, memory-bound: common/expert_few.cuh. `expert_linear_tiled` for more, in tiles of slots that have one expert,
+// which `sort_routes` found: a result is one chain of tensor-core products in the order of k, whatever the tile around it.
+#include "common/expert_few.cuh"
 
 template <class T>
 struct ExpertLinearParams {
@@ -27,73 +23,43 @@ struct ExpertLinearParams {
     int out_stride;
     int x_stride;           // a multiple of 8
     int slots_of_row;       // slots that read one row of x
-    int activation;         // of gated results: `Activation`
+    int activation;         // of gated results: `Activation`; else -1
 };
 
-// Adds eight products.
+// Of a thread block's 16 rows of weights those that a lane holds: `lane / 4` and 8 more.
 template <class T>
-__device__ inline float add_products(float sum, const Eight& a, const Eight& b) {
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        const float2 v = widen2<T>(a.pair[i]), w = widen2<T>(b.pair[i]);
-        sum = fmaf(v.y, w.y, fmaf(v.x, w.x, sum));
-    }
-    return sum;
-}
+struct PlainRows {
+    static constexpr int AHEAD = 2;
+    struct Piece {
+        Eight of[2][2];  // of a row, the first and the second 32 k
+    };
+    const T* at[2];
+    int k;
 
-constexpr int FEW_WARPS = 4, FEW_ROWS = 4;
+    __device__ PlainRows(const ExpertLinearParams<T>& p, int expert, int first, bool is_gated) : k(p.k) {
+        const int row = threadIdx.x % 32 / 4;
+        const T* const weight = p.weight + size_t(expert) * (is_gated ? 2 : 1) * p.n * p.k;
+        at[0] = weight + size_t(min(first + row, p.n - 1)) * p.k;
+        at[1] = weight + size_t(is_gated ? p.n + min(first + row, p.n - 1) : min(first + row + 8, p.n - 1)) * p.k;
+    }
 
-// Grid [n / (FEW_WARPS * outputs of a warp) rounded up, slots], block [32 * FEW_WARPS]. A warp has FEW_ROWS rows of weights, half of them gates where
-// GATED. Lanes share out k in groups of eight numbers.
-template <class T, bool GATED>
-__device__ void expert_linear_few(const ExpertLinearParams<T>& p) {
-    constexpr int OUTPUTS = GATED ? FEW_ROWS / 2 : FEW_ROWS, STEP = 256;
-    const int lane = threadIdx.x % 32, slot = blockIdx.y;
-    const int first = (blockIdx.x * FEW_WARPS + threadIdx.x / 32) * OUTPUTS;
-    launch_dependents();
-    grid_dependency_wait();
-    if (first >= p.n) return;
-    const int expert = p.experts_of[slot], rows = GATED ? 2 * p.n : p.n;
-    const auto row_of = [&](int r) { return min(first + r % OUTPUTS, p.n - 1) + (GATED && r >= OUTPUTS ? p.n : 0); };
-    const T* const weight = p.weight + size_t(expert) * rows * p.k;
-    const T* const x = p.x + size_t(slot / p.slots_of_row) * p.x_stride;
-    float sum[FEW_ROWS] = {};
-    for (int at = lane * 8; at < p.k; at += 2 * STEP) {
-        Eight w[2][FEW_ROWS], numbers[2];
+    __device__ Piece load(int piece) const {
+        Piece loaded;
 #pragma unroll
-        for (int u = 0; u < 2; u++) {
-            const int k = at + u * STEP;
-            numbers[u] = k < p.k ? load_eight(x + k) : Eight{};
-#pragma unroll
-            for (int r = 0; r < FEW_ROWS; r++) w[u][r] = k < p.k ? load_eight_once(weight + size_t(row_of(r)) * p.k + k) : Eight{};
+        for (int i = 0; i < 4; i++) {
+            const int from = piece * 64 + i % 2 * 32 + threadIdx.x % 4 * 8;
+            loaded.of[i / 2][i % 2] = from < k ? load_eight_once(at[i / 2] + from) : Eight{};
         }
-#pragma unroll
-        for (int u = 0; u < 2; u++) {
-#pragma unroll
-            for (int r = 0; r < FEW_ROWS; r++) sum[r] = add_products<T>(sum[r], w[u][r], numbers[u]);
-        }
+        return loaded;
     }
-#pragma unroll
-    for (int r = 0; r < FEW_ROWS; r++) {
-        sum[r] = warp_sum(sum[r]);
-        if (p.bias) sum[r] += p.bias[size_t(expert) * rows + row_of(r)];
-    }
-#pragma unroll
-    for (int r = 0; r < OUTPUTS; r++) {
-        if (lane != r || first + r >= p.n) continue;
-        T* const to = p.out + size_t(slot) * p.out_stride + first + r;
-        if constexpr (GATED) {
-            const float gate = widen<T>(narrow<T>(sum[r])), up = widen<T>(narrow<T>(sum[OUTPUTS + r]));
-            *to = narrow<T>(gated(p.activation, gate, up));
-        } else {
-            *to = narrow<T>(sum[r]);
-        }
-    }
-}
 
-// As `gemm_tiled`, whose rows of x and of `out` are those of the slots of a tile, and whose weights are those of the tile's expert.
+    __device__ Eight rows(const Piece& loaded, int row, int half) const { return loaded.of[row][half]; }
+};
+
+// As `gemm_tiled`, whose rows of x and of `out` are those of the slots of a tile, and whose weights are those of the tile's expert. Of gated results a
+// tile has eight gates and their ups in turn, so that a lane has both.
 //
-// Grid [tiles at most, n / columns rounded up], block [32 * WM * WN], shared [STAGES * (tokens + columns) rows of 64 numbers].
+// Grid [tiles at most, rows of weights of an expert / columns rounded up], block [32 * WM * WN], shared [STAGES * (tokens + columns) rows of 64 numbers].
 template <class T, int MT, int NT, int WM, int WN, int STAGES>
 __device__ void expert_linear_tiled(const ExpertLinearParams<T>& p) {
     using Rows = Tile<64>;
@@ -111,9 +77,11 @@ __device__ void expert_linear_tiled(const ExpertLinearParams<T>& p) {
     __syncthreads();
 
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, matrix = lane / 8;
-    const int first_column = blockIdx.y * COLUMNS;
+    const bool is_gated = p.activation >= 0;
     const int steps = (p.k + DEPTH - 1) / DEPTH;
-    const T* const weight = p.weight + size_t(expert) * p.n * p.k;
+    const T* const weight = p.weight + size_t(expert) * (is_gated ? 2 : 1) * p.n * p.k;
+    // The column of results that a column of the tile belongs to.
+    const auto column_of = [&](int c) { return is_gated ? (blockIdx.y * COLUMNS / 16 + c / 16) * 8 + c % 8 : blockIdx.y * COLUMNS + c; };
     T* ring = reinterpret_cast<T*>(shared);
     const auto issue = [&](int step) {
         if (step >= steps) return;
@@ -122,9 +90,10 @@ __device__ void expert_linear_tiled(const ExpertLinearParams<T>& p) {
             const int i = j * THREADS + threadIdx.x;
             const int row = i / Rows::CHUNKS, chunk = i % Rows::CHUNKS;
             const int k = step * DEPTH + chunk * 8;
-            const bool is_there = first_column + row < p.n && k < p.k;
+            const int column = column_of(row), from = is_gated && row & 8 ? p.n + column : column;
+            const bool is_there = column < p.n && k < p.k;
             const uint32_t to = shared_address(ring + step % STAGES * SLICES + X_SLICE) + Rows::at(row, chunk) * 16;
-            copy_async(to, is_there ? weight + size_t(first_column + row) * p.k + k : weight, is_there ? 16 : 0);
+            copy_async(to, is_there ? weight + size_t(from) * p.k + k : weight, is_there ? 16 : 0);
         }
 #pragma unroll
         for (int j = 0; j < TOKENS * Rows::CHUNKS / THREADS; j++) {
@@ -168,6 +137,8 @@ __device__ void expert_linear_tiled(const ExpertLinearParams<T>& p) {
         }
     }
 
+    const float* const bias = p.bias ? p.bias + size_t(expert) * (is_gated ? 2 : 1) * p.n : nullptr;
+    const auto biased = [&](float sum, int row) { return bias ? sum + bias[row] : sum; };
 #pragma unroll
     for (int i = 0; i < MT; i++) {
 #pragma unroll
@@ -175,24 +146,26 @@ __device__ void expert_linear_tiled(const ExpertLinearParams<T>& p) {
 #pragma unroll
             for (int e = 0; e < 4; e++) {
                 const int row = warp_token + i * 16 + (e >> 1) * 8 + lane / 4;
-                const int column = first_column + warp_column + j * 8 + lane % 4 * 2 + (e & 1);
-                if (row >= count || column >= p.n) continue;
-                const float bias = p.bias ? p.bias[size_t(expert) * p.n + column] : 0.0f;
-                p.out[size_t(slots[row]) * p.out_stride + column] = narrow<T>(sum[i][j][e] + bias);
+                const int column = column_of(warp_column + j * 8 + lane % 4 * 2 + (e & 1));
+                if (row >= count || column >= p.n || is_gated && j % 2 == 1) continue;
+                float v = biased(sum[i][j][e], column);
+                if (is_gated) {
+                    const float up = biased(sum[i][j | 1][e], p.n + column);
+                    v = gated(p.activation, widen<T>(narrow<T>(v)), widen<T>(narrow<T>(up)));
+                }
+                p.out[size_t(slots[row]) * p.out_stride + column] = narrow<T>(v);
             }
         }
     }
 }
 
-#define FEW(name, is_gated, dtype)                                                                \
+#define FEW(dtype)                                                                                \
     extern "C" __global__ void __launch_bounds__(32 * FEW_WARPS)                                  \
-        nvllm_k_##name##_##dtype(const __grid_constant__ ExpertLinearParams<dtype> p) {           \
-        expert_linear_few<dtype, is_gated>(p);                                                    \
+        nvllm_k_expert_linear_few_##dtype(const __grid_constant__ ExpertLinearParams<dtype> p) {  \
+        expert_linear_few<dtype, PlainRows<dtype>>(p);                                            \
     }
-FEW(expert_linear_few, false, bf16)
-FEW(expert_linear_few, false, f16)
-FEW(gated_expert_linear_few, true, bf16)
-FEW(gated_expert_linear_few, true, f16)
+FEW(bf16)
+FEW(f16)
 
 #define KERNEL(tokens, columns, mt, nt, wm, wn, stages, blocks, dtype)                                                          \
     extern "C" __global__ void __launch_bounds__(32 * wm * wn, blocks)                                                          \

@@ -1,15 +1,13 @@
-// Linear layers of experts over quantized weights. Contracts: src/compute/ops/expert_linear.rs, and src/compute/ops/gated_expert_linear.rs where GATED.
-// Reference: src/compute/cpu/expert_linear.rs. Formats: common/quantized.cuh.
+// Linear layers of experts over quantized weights. Contracts: src/compute/ops/expert_linear.rs, and src/compute/ops/gated_expert_linear.rs of gated
+// results. Reference: src/compute/cpu/expert_linear.rs. Formats: common/quantized.cuh.
 //
-// Slots, tiles and grids are those of expert_linear.cu. The warps of a thread block share out the units of a row, and their sums are added in the order
-// of the warps: a result does not depend on the tile around it.
+// Slots and tiles are those of expert_linear.cu. `expert_linear_quantized_few` for up to 8 tokens, memory-bound: common/expert_few.cuh.
 //
-// `expert_linear_quantized_few` for up to 8 tokens, memory-bound: a thread block reads an octet of the weights of one slot's expert. Where there are more,
-// `expert_linear_quantized_tiled` decodes an octet once for the slots of a tile, as fragments of the tensor cores.
-#include "common/activation.cuh"
+// `expert_linear_quantized_tiled` for more. The lanes of a warp dequantize units as fragments of the tensor cores, so that weights never lie in shared
+// memory as numbers. A warp has 32 columns, or 16 gates and their ups, and all slots of a tile: each weight is dequantized once in a tile. A result is
+// one chain of tensor-core products in the order of k, whatever the tile around it.
+#include "common/expert_few.cuh"
 #include "common/quantized.cuh"
-#include "common/dependent_launch.cuh"
-#include "common/tensor_core.cuh"
 
 template <class T>
 struct ExpertCodedParams {
@@ -26,172 +24,179 @@ struct ExpertCodedParams {
     int out_stride;
     int x_stride;           // a multiple of 8
     int slots_of_row;       // slots that read one row of x
-    int activation;         // of gated results: `Activation`
+    int activation;         // of gated results: `Activation`; else -1
 };
 
-constexpr int WARPS = 4;
-
+// Where the units of an octet of columns of an expert begin. Columns beyond the last octet are computed as it is, and not stored.
 template <class T>
-__device__ inline float add_products(float sum, const Eight& a, const Eight& b) {
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        const float2 v = widen2<T>(a.pair[i]), w = widen2<T>(b.pair[i]);
-        sum = fmaf(v.y, w.y, fmaf(v.x, w.x, sum));
-    }
-    return sum;
+__device__ inline const uint8_t* octet_at(const ExpertCodedParams<T>& p, int expert, int octet, bool is_up, size_t unit_bytes) {
+    const int octets = p.n / 8, parts = p.activation >= 0 ? 2 : 1;
+    return p.weight.units + ((size_t(expert) * parts + is_up) * octets + min(octet, octets - 1)) * p.weight.units_of_row * unit_bytes;
 }
 
-// The eight numbers of a row that a lane multiplies with its codes of the first or second half of a unit.
-template <class T>
-__device__ inline Eight load_x(const ExpertCodedParams<T>& p, const T* row, int unit, int half, int lane) {
-    const int k = unit * 64 + half * 32 + lane % 4 * 8;
-    return k < p.k ? load_eight(row + k) : Eight{};
-}
+// The two octets of a thread block for few tokens.
+template <class T, class Codes>
+struct QuantizedRows {
+    static constexpr int AHEAD = 2;
+    struct Piece {
+        typename Codes::Lane codes[2];
+        float4 scales[2];
+    };
+    const QuantizedWeights& weight;
+    const uint8_t* at[2];
+    size_t unit_bytes;
 
-// Grid [n / 8, slots], block [32 * WARPS].
-template <class T, class Codes, bool GATED>
-__device__ void expert_linear_quantized_few(const ExpertCodedParams<T>& p) {
-    constexpr int PARTS = GATED ? 2 : 1;  // an octet of gates, and that of their ups
-    __shared__ float sums[WARPS][PARTS][8];
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, octet = blockIdx.x, slot = blockIdx.y;
-    launch_dependents();
-    grid_dependency_wait();
-    const int expert = p.experts_of[slot], octets = p.n / 8, units = p.weight.units_of_row;
-    const size_t unit_bytes = Codes::BYTES + 8 * p.weight.header_bytes;
-    const T* const x = p.x + size_t(slot / p.slots_of_row) * p.x_stride;
-    const uint8_t* at[PARTS];
-#pragma unroll
-    for (int part = 0; part < PARTS; part++) {
-        at[part] = p.weight.units + ((size_t(expert) * PARTS + part) * octets + octet) * units * unit_bytes;
+    __device__ QuantizedRows(const ExpertCodedParams<T>& p, int expert, int first, bool is_gated) : weight(p.weight) {
+        unit_bytes = Codes::BYTES + 8 * weight.header_bytes;
+        at[0] = octet_at(p, expert, first / 8, false, unit_bytes);
+        at[1] = octet_at(p, expert, is_gated ? first / 8 : first / 8 + 1, is_gated, unit_bytes);
     }
-    float sum[PARTS] = {};
-#pragma unroll 2
-    for (int unit = warp; unit < units; unit += WARPS) {
-        const Eight first = load_x(p, x, unit, 0, lane), second = load_x(p, x, unit, 1, lane);
+
+    __device__ Piece load(int piece) const {
+        const int lane = threadIdx.x % 32;
+        Piece loaded;
 #pragma unroll
-        for (int part = 0; part < PARTS; part++) {
-            const uint8_t* const from = at[part] + unit * unit_bytes;
-            const typename Codes::Lane codes = Codes::load(from, lane);
-            const float4 s = scales_of_column(p.weight, from + Codes::BYTES + lane / 4 * p.weight.header_bytes);
-            sum[part] = add_products<T>(sum[part], Codes::template numbers<T>(p.weight, codes, s, lane, 0), first);
-            sum[part] = add_products<T>(sum[part], Codes::template numbers<T>(p.weight, codes, s, lane, 1), second);
+        for (int i = 0; i < 2; i++) {
+            const uint8_t* const unit = at[i] + piece * unit_bytes;
+            loaded.codes[i] = Codes::load(unit, lane);
+            loaded.scales[i] = scales_of_column(weight, unit + Codes::BYTES + lane / 4 * weight.header_bytes);
         }
+        return loaded;
     }
-#pragma unroll
-    for (int part = 0; part < PARTS; part++) {
-        sum[part] += __shfl_xor_sync(0xffffffffu, sum[part], 1);
-        sum[part] += __shfl_xor_sync(0xffffffffu, sum[part], 2);
-        if (lane % 4 == 0) sums[warp][part][lane / 4] = sum[part];
-    }
-    __syncthreads();
-    if (threadIdx.x >= 8) return;
-    const int column = octet * 8 + threadIdx.x;
-    float total[PARTS] = {};
-#pragma unroll
-    for (int part = 0; part < PARTS; part++) {
-#pragma unroll
-        for (int w = 0; w < WARPS; w++) total[part] += sums[w][part][threadIdx.x];
-        if (p.bias) total[part] += p.bias[(size_t(expert) * PARTS + part) * p.n + column];
-    }
-    T* const to = p.out + size_t(slot) * p.out_stride + column;
-    if constexpr (GATED) {
-        const float gate = widen<T>(narrow<T>(total[0])), up = widen<T>(narrow<T>(total[1]));
-        *to = narrow<T>(gated(p.activation, gate, up));
-    } else {
-        *to = narrow<T>(total[0]);
-    }
-}
 
-// A thread block has 16 RT slots of a tile, and CT octets of columns.
-//
-// Grid [tiles at most, n / (8 CT) rounded up, slots of the largest tile / (16 RT)], block [32 * WARPS].
-template <class T, class Codes, int RT, int CT>
+    __device__ Eight rows(const Piece& loaded, int row, int half) const {
+        return Codes::template numbers<T>(weight, loaded.codes[row], loaded.scales[row], threadIdx.x % 32, half);
+    }
+};
+
+constexpr int WARPS = 4, OCTETS = 4;  // of a warp
+
+// Slots of a tile: 16 MT. Grid [columns / 128 or gated columns / 64, rounded up, tiles at most], block [32 * WARPS], shared [a stage has the slots' rows
+// of 64 numbers, and the units of each warp].
+template <class T, class Codes, int MT, int STAGES>
 __device__ void expert_linear_quantized_tiled(const ExpertCodedParams<T>& p) {
-    constexpr int SLOTS = 16 * RT, COLUMNS = 8 * CT;
-    __shared__ float sums[WARPS][SLOTS][COLUMNS + 4];
+    constexpr int SLOTS = 16 * MT, X_BYTES = SLOTS * 128, UNIT_MAX = Codes::BYTES + 64;
+    constexpr int STAGE = X_BYTES + WARPS * OCTETS * UNIT_MAX, COPIES = (OCTETS * UNIT_MAX / 16 + 31) / 32;
+    extern __shared__ __align__(128) uint8_t shared[];
     __shared__ int slots[SLOTS];
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     launch_dependents();
     grid_dependency_wait();
-    if (blockIdx.x >= *p.tile_count) return;
-    const int4 tile = reinterpret_cast<const int4*>(p.tiles)[blockIdx.x];
-    const int expert = tile.x, first = blockIdx.z * SLOTS, count = min(tile.z - first, SLOTS);
-    if (count <= 0) return;
-    const int octets = p.n / 8, units = p.weight.units_of_row;
-    // Rows beyond the last one are computed as the last one, and not stored.
-    for (int i = threadIdx.x; i < SLOTS; i += blockDim.x) slots[i] = p.order[tile.y + first + min(i, count - 1)];
+    if (blockIdx.y >= *p.tile_count) return;
+    const int4 tile = reinterpret_cast<const int4*>(p.tiles)[blockIdx.y];
+    const int expert = tile.x, count = tile.z;
+    for (int i = threadIdx.x; i < SLOTS; i += blockDim.x) slots[i] = p.order[tile.y + min(i, count - 1)];
     __syncthreads();
+
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const bool is_gated = p.activation >= 0;
+    const int octets_of_warp = is_gated ? OCTETS / 2 : OCTETS, first_octet = (blockIdx.x * WARPS + warp) * octets_of_warp;
     const size_t unit_bytes = Codes::BYTES + 8 * p.weight.header_bytes;
-    const uint8_t* at[CT];
+    const int unit_chunks = int(unit_bytes) / 16, steps = p.weight.units_of_row;
+    // Copies of 16 bytes: the units of a warp lie one behind the other.
+    const uint8_t* from[COPIES];
 #pragma unroll
-    for (int c = 0; c < CT; c++) {
-        const int octet = min(int(blockIdx.y) * CT + c, octets - 1);
-        at[c] = p.weight.units + (size_t(expert) * octets + octet) * units * unit_bytes;
+    for (int j = 0; j < COPIES; j++) {
+        const int i = min(lane + 32 * j, OCTETS * unit_chunks - 1), c = i / unit_chunks;
+        const bool is_up = c >= octets_of_warp;
+        from[j] = octet_at(p, expert, first_octet + (is_up ? c - octets_of_warp : c), is_up, unit_bytes) + i % unit_chunks * 16;
     }
-    const T* rows[2 * RT];
+    const T* rows[MT];
 #pragma unroll
-    for (int r = 0; r < 2 * RT; r++) rows[r] = p.x + size_t(slots[r * 8 + lane / 4] / p.slots_of_row) * p.x_stride;
-    float sum[RT][CT][4] = {};
-    for (int unit = warp; unit < units; unit += WARPS) {
-        typename Codes::Lane codes[CT];
-        float4 s[CT];
+    for (int j = 0; j < MT; j++) rows[j] = p.x + size_t(slots[threadIdx.x / 8 + 16 * j] / p.slots_of_row) * p.x_stride;
+    // A lane reads chunk `4 half + lane % 4` of row `lane / 4`: of two rows that are read together, one has its halves exchanged.
+    const auto x_at = [](int row, int chunk) { return (row * 8 + (chunk ^ (row & 1) << 2)) * 16; };
+    const auto issue = [&](int step) {
+        if (step >= steps) return;
+        uint8_t* const x = shared + step % STAGES * STAGE;
+        uint8_t* const units = x + X_BYTES + warp * OCTETS * UNIT_MAX;
 #pragma unroll
-        for (int c = 0; c < CT; c++) {
-            const uint8_t* const from = at[c] + unit * unit_bytes;
-            codes[c] = Codes::load(from, lane);
-            s[c] = scales_of_column(p.weight, from + Codes::BYTES + lane / 4 * p.weight.header_bytes);
+        for (int j = 0; j < COPIES; j++) {
+            if (lane + 32 * j < OCTETS * unit_chunks) copy_async(shared_address(units + (lane + 32 * j) * 16), from[j] + step * unit_bytes);
+        }
+        const int chunk = threadIdx.x % 8, k = step * 64 + chunk * 8;
+#pragma unroll
+        for (int j = 0; j < MT; j++) {
+            copy_async(shared_address(x + x_at(threadIdx.x / 8 + 16 * j, chunk)), k < p.k ? rows[j] + k : p.x, k < p.k ? 16 : 0);
+        }
+    };
+    for (int step = 0; step < STAGES - 1; step++) {
+        issue(step);
+        commit_copies();
+    }
+
+    float sum[MT][OCTETS][4] = {};
+    for (int step = 0; step < steps; step++) {
+        wait_for_copies<STAGES - 2>();
+        __syncthreads();
+        issue(step + STAGES - 1);
+        commit_copies();
+        const uint8_t* const x = shared + step % STAGES * STAGE;
+        const uint8_t* const units = x + X_BYTES + warp * OCTETS * UNIT_MAX;
+        typename Codes::Lane codes[OCTETS];
+        float4 scales[OCTETS];
+#pragma unroll
+        for (int c = 0; c < OCTETS; c++) {
+            const uint8_t* const unit = units + c * unit_bytes;
+            codes[c] = Codes::load(unit, lane);
+            scales[c] = scales_of_column(p.weight, unit + Codes::BYTES + lane / 4 * p.weight.header_bytes);
         }
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            Eight x[2 * RT];
+            Eight w[OCTETS];
 #pragma unroll
-            for (int r = 0; r < 2 * RT; r++) x[r] = load_x(p, rows[r], unit, half, lane);
+            for (int c = 0; c < OCTETS; c++) w[c] = Codes::template numbers<T>(p.weight, codes[c], scales[c], lane, half);
 #pragma unroll
-            for (int c = 0; c < CT; c++) {
-                const Eight w = Codes::template numbers<T>(p.weight, codes[c], s[c], lane, half);
+            for (int t = 0; t < MT; t++) {
+                const Eight a = *reinterpret_cast<const Eight*>(x + x_at(t * 16 + lane / 4, half * 4 + lane % 4));
+                const Eight b = *reinterpret_cast<const Eight*>(x + x_at(t * 16 + 8 + lane / 4, half * 4 + lane % 4));
+                const uint32_t low[4] = {a.pair[0], b.pair[0], a.pair[1], b.pair[1]};
+                const uint32_t high[4] = {a.pair[2], b.pair[2], a.pair[3], b.pair[3]};
 #pragma unroll
-                for (int t = 0; t < RT; t++) {
-                    const Eight &a = x[2 * t], &b = x[2 * t + 1];
-                    const uint32_t low[4] = {a.pair[0], b.pair[0], a.pair[1], b.pair[1]};
-                    const uint32_t high[4] = {a.pair[2], b.pair[2], a.pair[3], b.pair[3]};
-                    mma<T>(sum[t][c], low, w.pair[0], w.pair[1]);
-                    mma<T>(sum[t][c], high, w.pair[2], w.pair[3]);
+                for (int c = 0; c < OCTETS; c++) mma<T>(sum[t][c], low, w[c].pair[0], w[c].pair[1]);
+#pragma unroll
+                for (int c = 0; c < OCTETS; c++) mma<T>(sum[t][c], high, w[c].pair[2], w[c].pair[3]);
+            }
+        }
+    }
+
+    const float* const bias = p.bias ? p.bias + size_t(expert) * (is_gated ? 2 : 1) * p.n : nullptr;
+    const auto biased = [&](float sum, int column) { return bias ? sum + bias[column] : sum; };
+#pragma unroll
+    for (int t = 0; t < MT; t++) {
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const int row = t * 16 + h * 8 + lane / 4;
+            if (row >= count) continue;
+            T* const out = p.out + size_t(slots[row]) * p.out_stride;
+#pragma unroll
+            for (int c = 0; c < OCTETS; c++) {
+                const int column = (first_octet + c) * 8 + lane % 4 * 2;
+                if (c >= octets_of_warp || column >= p.n) continue;
+                float v[2];
+#pragma unroll
+                for (int e = 0; e < 2; e++) {
+                    v[e] = biased(sum[t][c][2 * h + e], column + e);
+                    if (is_gated && c < OCTETS / 2) {
+                        const float up = widen<T>(narrow<T>(biased(sum[t][c % (OCTETS / 2) + OCTETS / 2][2 * h + e], p.n + column + e)));
+                        v[e] = gated(p.activation, widen<T>(narrow<T>(v[e])), up);
+                    }
                 }
+                *reinterpret_cast<uint32_t*>(out + column) = narrow2<T>(v[0], v[1]);
             }
         }
-    }
-#pragma unroll
-    for (int t = 0; t < RT; t++) {
-#pragma unroll
-        for (int c = 0; c < CT; c++) {
-#pragma unroll
-            for (int e = 0; e < 2; e++) {
-                float* const to = &sums[warp][t * 16 + e * 8 + lane / 4][c * 8 + lane % 4 * 2];
-                *reinterpret_cast<float2*>(to) = make_float2(sum[t][c][2 * e], sum[t][c][2 * e + 1]);
-            }
-        }
-    }
-    __syncthreads();
-    for (int i = threadIdx.x; i < SLOTS * COLUMNS; i += blockDim.x) {
-        const int row = i / COLUMNS, column = blockIdx.y * COLUMNS + i % COLUMNS;
-        if (row >= count || column >= p.n) continue;
-        float total = 0.0f;
-#pragma unroll
-        for (int w = 0; w < WARPS; w++) total += sums[w][row][i % COLUMNS];
-        if (p.bias) total += p.bias[size_t(expert) * p.n + column];
-        p.out[size_t(slots[row]) * p.out_stride + column] = narrow<T>(total);
     }
 }
 
-#define KERNEL(entry, function, dtype)                                                                                        \
-    extern "C" __global__ void __launch_bounds__(32 * WARPS) entry##_##dtype(const __grid_constant__ ExpertCodedParams<dtype> p) { \
-        function(p);                                                                                                          \
+#define KERNEL(entry, function, blocks, dtype)                                                    \
+    extern "C" __global__ void __launch_bounds__(32 * WARPS, blocks)                              \
+        nvllm_k_expert_linear_quantized_##entry##_##dtype(const __grid_constant__ ExpertCodedParams<dtype> p) { \
+        function(p);                                                                              \
     }
-#define VARIANTS(name, codes, dtype)                                                                                          \
-    KERNEL(nvllm_k_expert_linear_quantized_##name##_few, (expert_linear_quantized_few<dtype, codes, false>), dtype)                   \
-    KERNEL(nvllm_k_gated_expert_linear_quantized_##name##_few, (expert_linear_quantized_few<dtype, codes, true>), dtype)              \
-    KERNEL(nvllm_k_expert_linear_quantized_##name##_t16, (expert_linear_quantized_tiled<dtype, codes, 1, 4>), dtype)                  \
-    KERNEL(nvllm_k_expert_linear_quantized_##name##_t64, (expert_linear_quantized_tiled<dtype, codes, 4, 2>), dtype)
+#define VARIANTS(name, codes, dtype)                                                                        \
+    KERNEL(name##_few, (expert_linear_few<dtype, QuantizedRows<dtype, codes>>), 1, dtype)                   \
+    KERNEL(name##_t16, (expert_linear_quantized_tiled<dtype, codes, 1, 5>), 4, dtype)                          \
+    KERNEL(name##_t64, (expert_linear_quantized_tiled<dtype, codes, 4, 4>), 3, dtype)                          \
+    KERNEL(name##_t128, (expert_linear_quantized_tiled<dtype, codes, 8, 3>), 2, dtype)
 #define KERNELS(name, codes)     \
     VARIANTS(name, codes, bf16)  \
     VARIANTS(name, codes, f16)

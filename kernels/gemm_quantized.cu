@@ -34,6 +34,7 @@ struct GemmQuantizedParams {
     int is_gated;
     int is_gelu_tanh;   // the activation of gated results, else SiLU
     int is_arranged;    // rows of x are those of arrange_rows
+    int is_bf16;        // the type of a scale in WORDS
 };
 
 template <class T>
@@ -231,7 +232,7 @@ __device__ void gemm_quantized(const GemmQuantizedParams<T>& p) {
                         if (first % 4 == 0) {
                             const uint8_t* unit = at + octet * second_octet + first / 4 * UNIT;
                             codes[octet] = Codes::load(unit, lane);
-                            header[octet].load(unit + header_of_lane, lane);
+                            header[octet].load(unit + header_of_lane, lane, p.is_bf16);
                         }
 #pragma unroll
                         for (int i = 0; i < GROUP; i += 2) {
@@ -364,12 +365,10 @@ extern "C" __global__ void __launch_bounds__(256) nvllm_k_arrange_rows_f16(const
 
 KERNELS(four_halves, FourScaled, HALVES, 4)
 KERNELS(four_k_blocks, FourScaled, K_BLOCKS, 8)
-KERNELS(four_words_f16, FourScaled, WORDS_F16, 4)
-KERNELS(four_words_bf16, FourScaled, WORDS_BF16, 4)
+KERNELS(four_words, FourScaled, WORDS, 4)
 KERNELS(five_k_blocks, FiveScaled, K_BLOCKS, 8)
 KERNELS(six_sixteenths, SixScaled, SIXTEENTHS, 8)
-KERNELS(eight_words_f16, EightScaled, WORDS_F16, 4)
-KERNELS(eight_words_bf16, EightScaled, WORDS_BF16, 4)
-KERNELS(float8_words_bf16, Float8Scaled, WORDS_BF16, 4)
+KERNELS(eight_words, EightScaled, WORDS, 4)
+KERNELS(float8_words, Float8Scaled, WORDS, 4)
 KERNELS(eight_halves, EightScaled, HALVES, 4)
 KERNELS(float8_floats, Float8Scaled, FLOATS, 8)

@@ -39,6 +39,7 @@ struct GemvQuantizedParams {
     int x_stride;          // a multiple of 8
     int is_gated;          // k has one slice then
     int is_gelu_tanh;      // the activation of gated results, else SiLU
+    int is_bf16;           // the type of a scale in WORDS
 };
 
 // c + a * b. Unlike `mma` it may be moved among other instructions.
@@ -59,7 +60,7 @@ __device__ inline void mma_onto<f16>(float (&d)[4], const uint32_t (&a)[4], uint
 
 // Of a column's first and second 32 numbers: the scale, and what is added for each number of k.
 template <int HEADER>
-__device__ inline float4 scales_and_offsets(const uint8_t* header) {
+__device__ inline float4 scales_and_offsets(const uint8_t* header, [[maybe_unused]] bool is_bf16) {
     const uint32_t first = *reinterpret_cast<const uint32_t*>(header);
     if constexpr (HEADER == HALVES) {
         const float2 d = widen2<f16>(first);
@@ -69,8 +70,8 @@ __device__ inline float4 scales_and_offsets(const uint8_t* header) {
         const float2 d = widen2<f16>(first), s = widen2<f16>(__byte_perm(second, 0, 0x4240)), m = widen2<f16>(__byte_perm(second, 0, 0x4341));
         const float scale = d.x * TWO_TO_24, minimum = d.y * -TWO_TO_24;
         return make_float4(scale * s.x, minimum * m.x, scale * s.y, minimum * m.y);
-    } else if constexpr (HEADER == WORDS_F16 || HEADER == WORDS_BF16) {
-        const float scale = HEADER == WORDS_F16 ? half_at(first, 0) : __uint_as_float(first << 16);
+    } else if constexpr (HEADER == WORDS) {
+        const float scale = scale_of_word(first, is_bf16);
         const float offset = -scale * static_cast<float>(first >> 16 & 255);
         return make_float4(scale, offset, scale, offset);
     } else if constexpr (HEADER == SIXTEENTHS) {
@@ -220,7 +221,8 @@ __device__ void gemv_quantized(const GemvQuantizedParams<T>& p) {
             for (int u = 0; u < NU; u++) {
                 const typename Codes::Lane codes[2] = {Codes::load(low + u * UNIT, lane), Codes::load(high + u * UNIT, lane)};
                 const int header = u * UNIT + Codes::BYTES + lane / 4 * HEADER_BYTES;
-                const float4 first = scales_and_offsets<HEADER>(low + header), second = scales_and_offsets<HEADER>(high + header);
+                const float4 first = scales_and_offsets<HEADER>(low + header, p.is_bf16),
+                             second = scales_and_offsets<HEADER>(high + header, p.is_bf16);
                 uint32_t w[2][2][4];
 #pragma unroll
                 for (int half = 0; half < 2; half++) {
@@ -232,7 +234,7 @@ __device__ void gemv_quantized(const GemvQuantizedParams<T>& p) {
 #pragma unroll
                     for (int octet = 0; octet < 2; octet++) {
                         WeightsOfColumn<T, Codes, HEADER, HEADER_BYTES> column;
-                        column.load((octet == 0 ? low : high) + header, lane);
+                        column.load((octet == 0 ? low : high) + header, lane, p.is_bf16);
 #pragma unroll
                         for (int i = 0; i < 8; i++) w[i / 4][octet][i % 4] = column.weights(w[i / 4][octet][i % 4], i / 4);
                     }
@@ -370,12 +372,10 @@ __device__ void gemv_quantized(const GemvQuantizedParams<T>& p) {
 
 KERNELS(four_halves, FourScaled, HALVES, 4, false, 4, 3)
 KERNELS(four_k_blocks, FourScaled, K_BLOCKS, 8, true, 2, 4)
-KERNELS(four_words_f16, FourScaled, WORDS_F16, 4, true, 2, 3)
-KERNELS(four_words_bf16, FourScaled, WORDS_BF16, 4, true, 2, 3)
+KERNELS(four_words, FourScaled, WORDS, 4, true, 2, 3)
 KERNELS(five_k_blocks, FiveScaled, K_BLOCKS, 8, true, 2, 3)
 KERNELS(six_sixteenths, SixScaled, SIXTEENTHS, 8, false, 2, 3)
 KERNELS(eight_halves, EightScaled, HALVES, 4, false, 2, 3)
-KERNELS(eight_words_f16, EightScaled, WORDS_F16, 4, true, 2, 3)
-KERNELS(eight_words_bf16, EightScaled, WORDS_BF16, 4, true, 2, 3)
-KERNELS(float8_words_bf16, Float8Scaled, WORDS_BF16, 4, false, 2, 3)
+KERNELS(eight_words, EightScaled, WORDS, 4, true, 2, 3)
+KERNELS(float8_words, Float8Scaled, WORDS, 4, false, 2, 3)
 KERNELS(float8_floats, Float8Scaled, FLOATS, 8, false, 2, 3)

@@ -23,14 +23,14 @@ struct GemvStreamQuantizedParams {
 
 // Grid [thread blocks, at most one a tile], block [32 * warps],
 // shared [warps * (STAGES * (CT * unit + m * 128) + CT * 128 + SETS * m * 8 CT * 4) bytes].
-template <class T, class Codes, int EIGHTS, int CT, int STAGES, int SETS>
+template <class T, int EIGHTS, int CT, int STAGES, int SETS>
 __device__ void gemv_stream_quantized(const GemvStreamQuantizedParams<T>& p) {
     constexpr int DEPTH = 64, COLUMNS = 8 * CT;
     constexpr int TILES = (EIGHTS + 1) / 2;                                      // of 16 tokens
-    constexpr int ROUNDS = (CT * (Codes::BYTES + 64) / 16 + 31) / 32;  // of copies of 16 bytes by each lane
+    constexpr int ROUNDS = (CT * (512 + 64) / 16 + 31) / 32;  // of copies of 16 bytes by each lane, at most
     extern __shared__ __align__(128) uint8_t shared[];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
-    const int unit_bytes = Codes::BYTES + 8 * p.weight.header_bytes, stage_bytes = CT * unit_bytes + p.m * DEPTH * sizeof(T);
+    const int unit_bytes = p.weight.code_bytes + 8 * p.weight.header_bytes, stage_bytes = CT * unit_bytes + p.m * DEPTH * sizeof(T);
     uint8_t* ring = shared + warp * STAGES * stage_bytes;                                                  // [STAGES, CT units and m rows of x]
     float4* scales = reinterpret_cast<float4*>(shared + warps * STAGES * stage_bytes) + warp * COLUMNS;    // [COLUMNS]
     float* parts = reinterpret_cast<float*>(shared + warps * (STAGES * stage_bytes + COLUMNS * sizeof(float4)));  // [SETS, warps, m, COLUMNS]
@@ -105,7 +105,7 @@ __device__ void gemv_stream_quantized(const GemvStreamQuantizedParams<T>& p) {
             commit_copies();
             const uint8_t* at = ring + stage * stage_bytes;
             if (COLUMNS >= 32 || lane < COLUMNS) {
-                scales[lane] = scales_of_column(p.weight, at + lane / 8 * unit_bytes + Codes::BYTES + lane % 8 * p.weight.header_bytes);
+                scales[lane] = scales_of_column(p.weight, at + lane / 8 * unit_bytes + p.weight.code_bytes + lane % 8 * p.weight.header_bytes);
             }
             const Eight* rows = reinterpret_cast<const Eight*>(at + CT * unit_bytes);
             Eight x[2][2 * TILES];
@@ -120,11 +120,12 @@ __device__ void gemv_stream_quantized(const GemvStreamQuantizedParams<T>& p) {
             __syncwarp();
 #pragma unroll
             for (int c = 0; c < CT; c++) {
-                const typename Codes::Lane codes = Codes::load(at + c * unit_bytes, lane);
-                const float4 s = scales[c * 8 + lane / 4];
+                const uint4 codes = AnyBits::load(p.weight, at + c * unit_bytes, lane);
+                Eight numbers[2];
+                AnyBits::numbers<T>(p.weight, codes, scales[c * 8 + lane / 4], lane, numbers);
 #pragma unroll
                 for (int u = 0; u < 2; u++) {
-                    const Eight w = Codes::template numbers<T>(p.weight, codes, s, lane, u);
+                    const Eight& w = numbers[u];
 #pragma unroll
                     for (int t = 0; t < TILES; t++) {
                         const Eight &a = x[u][2 * t], &b = x[u][2 * t + 1];
@@ -166,26 +167,19 @@ __device__ void gemv_stream_quantized(const GemvStreamQuantizedParams<T>& p) {
     }
 }
 
-#define KERNEL(name, codes, tokens, columns, warps, stages, sets, dtype)                                                  \
+#define KERNEL(tokens, columns, warps, stages, sets, dtype)                                                               \
     extern "C" __global__ void __launch_bounds__(32 * warps)                                                              \
-        nvllm_k_gemv_stream_quantized_##name##_m##tokens##_c##columns##_##dtype(const __grid_constant__ GemvStreamQuantizedParams<dtype> p) { \
-        gemv_stream_quantized<dtype, codes, tokens / 8, columns / 8, stages, sets>(p);                                             \
+        nvllm_k_gemv_stream_quantized_m##tokens##_c##columns##_##dtype(const __grid_constant__ GemvStreamQuantizedParams<dtype> p) { \
+        gemv_stream_quantized<dtype, tokens / 8, columns / 8, stages, sets>(p);                                           \
     }
-#define VARIANTS(name, codes, dtype)              \
-    KERNEL(name, codes, 8, 8, 16, 3, 2, dtype)    \
-    KERNEL(name, codes, 8, 16, 16, 4, 2, dtype)   \
-    KERNEL(name, codes, 8, 32, 16, 4, 2, dtype)   \
-    KERNEL(name, codes, 16, 8, 16, 3, 1, dtype)   \
-    KERNEL(name, codes, 16, 32, 16, 3, 1, dtype)  \
-    KERNEL(name, codes, 32, 8, 8, 4, 1, dtype)    \
-    KERNEL(name, codes, 32, 32, 8, 3, 1, dtype)
-#define KERNELS(name, codes)      \
-    VARIANTS(name, codes, bf16)   \
-    VARIANTS(name, codes, f16)
+#define KERNELS(dtype)               \
+    KERNEL(8, 8, 16, 3, 2, dtype)    \
+    KERNEL(8, 16, 16, 4, 2, dtype)   \
+    KERNEL(8, 32, 16, 4, 2, dtype)   \
+    KERNEL(16, 8, 16, 3, 1, dtype)   \
+    KERNEL(16, 32, 16, 3, 1, dtype)  \
+    KERNEL(32, 8, 8, 4, 1, dtype)    \
+    KERNEL(32, 32, 8, 3, 1, dtype)
 
-KERNELS(four, FourBits)
-KERNELS(table, TableBits)
-KERNELS(five, FiveBits)
-KERNELS(six, SixBits)
-KERNELS(eight, EightBits)
-KERNELS(float8, Float8)
+KERNELS(bf16)
+KERNELS(f16)

@@ -28,6 +28,7 @@ struct RopeAndCacheParams {
     int stride;      // numbers from row to row of qkv, a multiple of 8
     float eps;
     int tokens;      // read by rope_and_cache_wide alone
+    int is_int8;     // the cache's format; not read by rope_and_cache_wide
     // What follows is read by the kernels for variants alone.
     const float* temperature;  // [positions], null where queries do not grow
     int rotary;                // numbers of a head that turn, a multiple of 4; 0 turns nothing
@@ -50,7 +51,7 @@ enum class Variants {
 // One head a warp finds more warps for few tokens; four share the load of the rope and keep more loads under way.
 // Grid [tokens, splits], block [32 * warps], where splits * warps * HEADS is at least heads + 2 kv_heads.
 // A lane holds up to PAIRS x 2 numbers of each half of a head.
-template <class T, int HEADS, Variants OF, Kv KV, int PAIRS = 2>
+template <class T, int HEADS, Variants OF, int PAIRS = 2>
 __device__ void rope_and_cache(const RopeAndCacheParams<T>& p) {
     constexpr bool IS_VARIANT = OF == Variants::ALL;
     launch_dependents();
@@ -172,7 +173,7 @@ __device__ void rope_and_cache(const RopeAndCacheParams<T>& p) {
                 }
                 low_pair[h][k] = narrow2<T>(a.x, a.y);
                 high_pair[h][k] = narrow2<T>(b.x, b.y);
-                if (KV == Kv::INT8) {
+                if (p.is_int8) {
                     low_wide[k] = a;
                     high_wide[k] = b;
                 }
@@ -197,7 +198,7 @@ __device__ void rope_and_cache(const RopeAndCacheParams<T>& p) {
                 high_pair[h][k] = narrow2<T>(high_wide[k].x, high_wide[k].y);
             }
         }
-        if (KV == Kv::INT8 && !is_query) {
+        if (p.is_int8 && !is_query) {
             uint32_t greatest = 0;
             const auto add = [&](float v) { greatest = max(greatest, __float_as_uint(v) & 0x7fffffffu); };
 #pragma unroll
@@ -365,32 +366,19 @@ __device__ void whole_norm(const RopeAndCacheParams<T>& p) {
     }
 }
 
-#define KERNEL(heads, dtype)                                                                                     \
-    extern "C" __global__ void __launch_bounds__(1024)                                                           \
-        nvllm_k_rope_and_cache_h##heads##_##dtype(const __grid_constant__ RopeAndCacheParams<dtype> p) {         \
-        rope_and_cache<dtype, heads, Variants::NONE, Kv::PLAIN>(p);                                              \
-    }                                                                                                            \
-    extern "C" __global__ void __launch_bounds__(1024)                                                           \
-        nvllm_k_rope_and_cache_h##heads##_##dtype##_int8(const __grid_constant__ RopeAndCacheParams<dtype> p) {  \
-        rope_and_cache<dtype, heads, Variants::NONE, Kv::INT8>(p);                                               \
-    }                                                                                                            \
-    extern "C" __global__ void __launch_bounds__(1024)                                                           \
-        nvllm_k_rope_and_cache_variants_h##heads##_##dtype##_int8(const __grid_constant__ RopeAndCacheParams<dtype> p) { \
-        rope_and_cache<dtype, heads, Variants::ALL, Kv::INT8>(p);                                                \
-    }                                                                                                            \
-    extern "C" __global__ void __launch_bounds__(1024)                                                           \
-        nvllm_k_rope_and_cache_variants_h##heads##_##dtype(const __grid_constant__ RopeAndCacheParams<dtype> p) { \
-        rope_and_cache<dtype, heads, Variants::ALL, Kv::PLAIN>(p);                                               \
-    }
-// Heads of more than 256 numbers.
-#define LONG_KERNEL(heads, dtype)                                                                                \
-    extern "C" __global__ void __launch_bounds__(256)                                                            \
-        nvllm_k_rope_and_cache_long_h##heads##_##dtype(const __grid_constant__ RopeAndCacheParams<dtype> p) {    \
-        rope_and_cache<dtype, heads, Variants::ALL, Kv::PLAIN, 4>(p);                                            \
-    }                                                                                                            \
-    extern "C" __global__ void __launch_bounds__(256)                                                            \
-        nvllm_k_rope_and_cache_long_h##heads##_##dtype##_int8(const __grid_constant__ RopeAndCacheParams<dtype> p) { \
-        rope_and_cache<dtype, heads, Variants::ALL, Kv::INT8, 4>(p);                                             \
+// Long heads have more than 256 numbers.
+#define KERNELS(heads, dtype)                                                                                            \
+    extern "C" __global__ void __launch_bounds__(1024)                                                                   \
+        nvllm_k_rope_and_cache_h##heads##_##dtype(const __grid_constant__ RopeAndCacheParams<dtype> p) {                 \
+        rope_and_cache<dtype, heads, Variants::NONE>(p);                                                                 \
+    }                                                                                                                    \
+    extern "C" __global__ void __launch_bounds__(1024)                                                                   \
+        nvllm_k_rope_and_cache_variants_h##heads##_##dtype(const __grid_constant__ RopeAndCacheParams<dtype> p) {        \
+        rope_and_cache<dtype, heads, Variants::ALL>(p);                                                                  \
+    }                                                                                                                    \
+    extern "C" __global__ void __launch_bounds__(256)                                                                    \
+        nvllm_k_rope_and_cache_long_h##heads##_##dtype(const __grid_constant__ RopeAndCacheParams<dtype> p) {            \
+        rope_and_cache<dtype, heads, Variants::ALL, 4>(p);                                                               \
     }
 #define WIDE(dim, dtype)                                                                               \
     extern "C" __global__ void __launch_bounds__(64)                                                   \
@@ -403,14 +391,10 @@ __device__ void whole_norm(const RopeAndCacheParams<T>& p) {
         whole_norm<dtype>(p);                                                              \
     }
 
-KERNEL(1, bf16)
-KERNEL(1, f16)
-KERNEL(4, bf16)
-KERNEL(4, f16)
-LONG_KERNEL(1, bf16)
-LONG_KERNEL(1, f16)
-LONG_KERNEL(4, bf16)
-LONG_KERNEL(4, f16)
+KERNELS(1, bf16)
+KERNELS(1, f16)
+KERNELS(4, bf16)
+KERNELS(4, f16)
 WIDE(64, bf16)
 WIDE(64, f16)
 WIDE(128, bf16)

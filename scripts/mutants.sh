@@ -196,11 +196,17 @@ all_mutants() {
     mutant scores_of_yarn_not_sharpened_twice src/model/families/deepseek_v3.rs golden \
         '(sharper * sharper / ' '(sharper / '
     mutant queries_not_rotated_first src/model/latent.rs golden \
-        'HeadPart { from: query(nope), to: of_head(0, 0)' 'HeadPart { from: query(0), to: of_head(0, 0)'
+        'HeadColumns { first: nope, step: key }, HeadColumns' 'HeadColumns { first: 0, step: key }, HeadColumns'
     mutant values_of_the_next_columns src/model/weights/latent.rs golden \
-        '[0, key].map(' '[0, value].map('
-    mutant transposed_keys_as_they_are src/model/weights/latent.rs gguf \
-        'turned[row / cols].dequantize_row(row % cols, numbers)' 'turned[0].dequantize_row(row % cols, numbers)'
+        '&rows(key, value)' '&rows(0, value)'
+    mutant keys_of_the_first_head src/model/weights/latent.rs gguf \
+        'all[own].iter()' 'all[own].iter().map(|_| &all[0])'
+    mutant values_at_the_beginning_of_keys src/compute/kv_shape.rs ops_agree \
+        'KvValues::InKeys(dim) => self.head_dim - dim,' 'KvValues::InKeys(dim) => self.head_dim - dim.max(self.head_dim),'
+    mutant one_scale_for_latent_keys src/compute/cpu/attention/tile.rs ops_agree \
+        'row[split..].iter_mut().for_each(|v| *v *= second);' 'row[split..].iter_mut().for_each(|v| *v *= first + 0.0 * second);'
+    mutant heads_of_the_first_matrix src/compute/cpu/head_linear.rs ops_agree \
+        'weight.matrix(head)' 'weight.matrix(0 * head)'
     mutant eighth_sign_left_out src/formats/weight_format/lattice.rs ops_agree \
         'bits | ((bits.count_ones() & 1) as u8) << 7' 'bits'
     mutant eighths_always_added src/formats/weight_format/lattice.rs ops_agree \

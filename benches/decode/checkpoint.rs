@@ -38,6 +38,10 @@ enum Kind {
         experts: usize,
         chosen: usize,
     },
+    /// Every sixth layer has no window, heads of 512 numbers, and one KV head, whose keys are its values.
+    Gemma4,
+    /// An encoder: XLM-RoBERTa.
+    Encoder,
     /// With as many key heads of the delta rule as that, of 128 numbers, and value heads.
     Qwen3_5 {
         keys: usize,
@@ -45,7 +49,7 @@ enum Kind {
     },
 }
 
-const SHAPES: [Shape; 11] = [
+const SHAPES: [Shape; 13] = [
     Shape {
         name: "qwen3-0.6b",
         kind: Kind::Qwen3,
@@ -142,6 +146,31 @@ const SHAPES: [Shape; 11] = [
         vocab: 262208,
         is_tied: true,
     },
+    // Gemma 3 12B with the attention of Gemma 4.
+    Shape {
+        name: "gemma4-12b",
+        kind: Kind::Gemma4,
+        layers: 48,
+        hidden: 3840,
+        heads: 16,
+        kv_heads: 8,
+        head_dim: 256,
+        intermediate: 15360,
+        vocab: 262144,
+        is_tied: true,
+    },
+    Shape {
+        name: "bge-m3",
+        kind: Kind::Encoder,
+        layers: 24,
+        hidden: 1024,
+        heads: 16,
+        kv_heads: 16,
+        head_dim: 64,
+        intermediate: 4096,
+        vocab: 250_002,
+        is_tied: true,
+    },
     Shape {
         name: "qwen3.5-0.8b",
         kind: Kind::Qwen3_5 { keys: 16, values: 16 },
@@ -181,19 +210,20 @@ const SHAPES: [Shape; 11] = [
 ];
 
 impl Shape {
-    /// The shape of a name, with as many layers as stand behind `@`, if any do.
     pub fn named(name: &str) -> Shape {
-        let (name, layers) = name.split_once('@').map_or((name, None), |(name, layers)| (name, Some(layers)));
         let known: Vec<&str> = SHAPES.iter().map(|shape| shape.name).collect();
-        let found = SHAPES.into_iter().find(|shape| shape.name == name);
-        let shape = found.unwrap_or_else(|| panic!("{name} is none of {known:?}"));
-        Shape { layers: layers.map_or(shape.layers, |layers| layers.parse().unwrap()), ..shape }
+        let shape = SHAPES
+            .into_iter()
+            .find(|shape| shape.name == name)
+            .unwrap_or_else(|| panic!("{name} is none of {known:?}"));
+        let asked = std::env::var("BENCH_LAYERS").ok().map(|layers| layers.parse().expect("a number of layers"));
+        Shape { layers: asked.unwrap_or(shape.layers), ..shape }
     }
 
     /// Bytes that keys and values of a token take.
     pub fn kv_token_bytes(&self) -> usize {
-        let layers = (0..self.layers).filter(|&layer| self.has_attention(layer)).count();
-        2 * 2 * layers * self.kv_heads * self.head_dim
+        let layers = (0..self.layers).filter(|&layer| self.has_attention(layer));
+        layers.map(|layer| self.attention_of(layer)).map(|[head_dim, kv_heads]| 2 * 2 * kv_heads * head_dim).sum()
     }
 
     /// Bytes that the recurrent states of a sequence take.
@@ -203,10 +233,31 @@ impl Shape {
         4 * layers * (128 * 128 * values + 3 * 128 * (2 * keys + values))
     }
 
-    /// Weights that every token passes: all layers, without the head.
+    /// Weights that every token passes: all layers, without the head; of experts those that are chosen.
     pub fn body_parameters(&self) -> usize {
-        let tensors = self.tensors().into_iter().filter(|(name, shape)| name.contains(".layers.") && shape.len() == 2);
-        tensors.map(|(_, shape)| shape.iter().product::<usize>()).sum()
+        let tensors = self.tensors().into_iter().filter(|(name, shape)| name.contains("layer") && shape.len() == 2);
+        let (experts, others): (Vec<_>, Vec<_>) = tensors.partition(|(name, _)| name.contains(".experts."));
+        let numbers = |tensors: Vec<(String, Vec<usize>)>| -> usize {
+            tensors.into_iter().map(|(_, shape)| shape.iter().product::<usize>()).sum()
+        };
+        let chosen = match self.kind {
+            Kind::Qwen3Moe { experts: all, chosen } => numbers(experts) / all * chosen,
+            _ => 0,
+        };
+        numbers(others) + chosen
+    }
+
+    /// Whether it gives vectors instead of tokens.
+    pub fn is_encoder(&self) -> bool {
+        self.kind == Kind::Encoder
+    }
+
+    /// Numbers of a head, and KV heads.
+    fn attention_of(&self, layer: usize) -> [usize; 2] {
+        match self.kind == Kind::Gemma4 && (layer + 1).is_multiple_of(6) {
+            true => [512, 1],
+            false => [self.head_dim, self.kv_heads],
+        }
     }
 
     /// Whether a layer keeps keys and values.
@@ -235,6 +286,15 @@ impl Shape {
                 "rope_scaling": {"rope_type": "linear", "factor": 8.0}, "hidden_activation": "gelu_pytorch_tanh",
                 "query_pre_attn_scalar": 256, "sliding_window": 1024, "sliding_window_pattern": 6
             }),
+            Kind::Gemma4 => json!({
+                "architectures": ["Gemma4UnifiedForCausalLM"], "attention_k_eq_v": true, "global_head_dim": 512,
+                "num_global_key_value_heads": 1, "hidden_activation": "gelu_pytorch_tanh", "sliding_window": 1024,
+                "final_logit_softcapping": 30.0
+            }),
+            Kind::Encoder => json!({
+                "architectures": ["XLMRobertaModel"], "model_type": "xlm-roberta", "max_position_embeddings": 8194,
+                "type_vocab_size": 1, "pad_token_id": 1, "layer_norm_eps": 1e-5, "hidden_act": "gelu"
+            }),
             Kind::Qwen3_5 { keys, values } => json!({
                 "architectures": ["Qwen3_5ForCausalLM"], "hidden_act": "silu", "linear_num_key_heads": keys,
                 "linear_num_value_heads": values, "full_attention_interval": 4,
@@ -255,6 +315,9 @@ impl Shape {
     }
 
     fn tensors(&self) -> Vec<(String, Vec<usize>)> {
+        if self.is_encoder() {
+            return self.tensors_of_encoder();
+        }
         let (wide, narrow) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
         let (hidden, width, head) = (self.hidden, self.intermediate, self.head_dim);
         let mut parts = vec![("input_layernorm", vec![hidden]), ("post_attention_layernorm", vec![hidden])];
@@ -292,15 +355,28 @@ impl Shape {
                 ("linear_attn.dt_bias", vec![values]),
             ]);
         }
-        if self.kind == Kind::Gemma3 {
+        if self.kind == Kind::Gemma4 {
+            parts.push(("layer_scalar", vec![1]));
+        }
+        if matches!(self.kind, Kind::Gemma3 | Kind::Gemma4) {
             parts.extend([("pre_feedforward_layernorm", vec![hidden]), ("post_feedforward_layernorm", vec![hidden])]);
         }
         let mut tensors = vec![("model.embed_tokens.weight".to_owned(), vec![self.vocab, hidden])];
         for layer in 0..self.layers {
-            let mixer = if self.has_attention(layer) { &attention } else { &delta };
+            let of_full = [("self_attn.q_proj", vec![512 * self.heads, hidden])]
+                .into_iter()
+                .chain([("self_attn.k_proj", vec![512, hidden]), ("self_attn.o_proj", vec![hidden, 512 * self.heads])])
+                .chain([("self_attn.q_norm", vec![512]), ("self_attn.k_norm", vec![512])])
+                .collect();
+            let mixer = match (self.has_attention(layer), self.attention_of(layer)) {
+                (false, _) => &delta,
+                (true, of) if of == [head, self.kv_heads] => &attention,
+                (true, _) => &of_full,
+            };
             for (part, shape) in parts.iter().chain(mixer) {
                 // What is no layer of its own has no such ending.
-                let ending = if part.ends_with("A_log") || part.ends_with("dt_bias") { "" } else { ".weight" };
+                let is_alone = ["A_log", "dt_bias", "layer_scalar"].iter().any(|name| part.ends_with(name));
+                let ending = if is_alone { "" } else { ".weight" };
                 tensors.push((format!("model.layers.{layer}.{part}{ending}"), shape.clone()));
             }
             let experts = if let Kind::Qwen3Moe { experts, .. } = self.kind { experts } else { 0 };
@@ -314,6 +390,38 @@ impl Shape {
         tensors.push(("model.norm.weight".to_owned(), vec![hidden]));
         if !self.is_tied {
             tensors.push(("lm_head.weight".to_owned(), vec![self.vocab, hidden]));
+        }
+        tensors
+    }
+}
+
+impl Shape {
+    fn tensors_of_encoder(&self) -> Vec<(String, Vec<usize>)> {
+        let (hidden, width) = (self.hidden, self.intermediate);
+        let mut tensors = Vec::new();
+        for (table, rows) in [("word", self.vocab), ("position", 8194), ("token_type", 1)] {
+            tensors.push((format!("embeddings.{table}_embeddings.weight"), vec![rows, hidden]));
+        }
+        let mut layer_norm = |name: String| {
+            tensors.extend(["weight", "bias"].map(|part| (format!("{name}.LayerNorm.{part}"), vec![hidden])));
+        };
+        layer_norm("embeddings".to_owned());
+        for layer in 0..self.layers {
+            layer_norm(format!("encoder.layer.{layer}.attention.output"));
+            layer_norm(format!("encoder.layer.{layer}.output"));
+        }
+        for layer in 0..self.layers {
+            for (name, [outputs, inputs]) in [
+                ("attention.self.query", [hidden; 2]),
+                ("attention.self.key", [hidden; 2]),
+                ("attention.self.value", [hidden; 2]),
+                ("attention.output.dense", [hidden; 2]),
+                ("intermediate.dense", [width, hidden]),
+                ("output.dense", [hidden, width]),
+            ] {
+                tensors.push((format!("encoder.layer.{layer}.{name}.weight"), vec![outputs, inputs]));
+                tensors.push((format!("encoder.layer.{layer}.{name}.bias"), vec![outputs]));
+            }
         }
         tensors
     }

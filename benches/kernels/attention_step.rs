@@ -3,7 +3,7 @@
 use super::codings::Mixture;
 use super::model::Model;
 use super::{Bench, DTYPE, batch_of};
-use compute::{Device, KvShape, Rounding};
+use compute::{Device, KvShape, KvValues, Rounding};
 
 /// Rows, and tokens that each attends to.
 const STEPS: [(usize, usize); 23] = [
@@ -39,7 +39,7 @@ impl Bench {
             for (rows, context) in STEPS {
                 let (batch, blocks) = batch_of(rows, 1, context, 64);
                 let (layers, kv_heads, head_dim) = (shape.layers, shape.kv_heads, shape.head_dim);
-                let kv = KvShape { kv_heads, head_dim, block_size: 64, format: DTYPE.into() };
+                let kv = KvShape { kv_heads, head_dim, values: KvValues::Stored, block_size: 64, format: DTYPE.into() };
                 let bytes = (rows * context * 2 * kv_heads * head_dim * 2 * layers) as f64 + model.bytes;
                 for (rounding, kind) in [(Rounding::Fastest, ""), (Rounding::BatchInvariant, ", batch-invariant")] {
                     self.cuda.set_rounding(rounding);

@@ -2,6 +2,7 @@
 
 mod attention_step;
 mod codings;
+mod experts;
 mod gated;
 mod invariant;
 mod model;
@@ -12,8 +13,8 @@ use compute::batch::{Batch, BatchLimits, LogitBias, Sampling};
 use compute::cuda::{Chaining, Cuda, DeviceBatch, EventKind, KvCache, Matrix, Route, Tensor, Vector, device_count};
 use compute::ops;
 use compute::{
-    Activation, AddNorm, AttentionSpec, Device, HostMatrix, HostVector, KvFormat, KvLayout, KvShape, LayerInput,
-    NextNorm, NormExtent, NormKind, NormOrder, NormWeights, Pairing, QkNormRope, QkNormWeights, RopeTable,
+    Activation, AddNorm, AttentionSpec, Device, HostMatrix, HostVector, KvFormat, KvLayout, KvShape, KvValues,
+    LayerInput, NextNorm, NormExtent, NormKind, NormOrder, NormWeights, Pairing, QkNormRope, QkNormWeights, RopeTable,
 };
 use formats::DType;
 use model::Model;
@@ -58,6 +59,7 @@ pub fn main() {
         ("invariant step", Bench::invariant_steps),
         ("quantized linear", Bench::coded_linears),
         ("coded step", Bench::coded_steps),
+        ("experts", Bench::expert_linears),
     ] {
         if name.contains(&bench.filter) || bench.filter.is_empty() {
             section(&mut bench);
@@ -251,7 +253,7 @@ impl Bench {
             let (batch, blocks) = batch_of(rows, 1, context, block_size);
             let spec = AttentionSpec { window, ..shape.attention() };
             let (kv_heads, head_dim) = (shape.kv_heads, shape.head_dim);
-            let kv = KvShape { kv_heads, head_dim, block_size, format };
+            let kv = KvShape { kv_heads, head_dim, values: KvValues::Stored, block_size, format };
             let token_bytes = kv.layers(1).token_bytes();
             let bytes = (rows * (context - spec.window_start(context - 1)) * token_bytes) as f64;
             let held = (rows * context * token_bytes) as f64;
@@ -296,7 +298,10 @@ impl Bench {
         {
             let (batch, blocks) = batch_of(rows, new, context, 64);
             let (kv_heads, head_dim) = (shape.kv_heads, shape.head_dim);
-            let cache = self.cache(&KvShape { kv_heads, head_dim, block_size: 64, format }.layers(1), blocks);
+            let cache = self.cache(
+                &KvShape { kv_heads, head_dim, values: KvValues::Stored, block_size: 64, format }.layers(1),
+                blocks,
+            );
             let spec = AttentionSpec { window, ..shape.attention() };
             self.cuda.set_windows([window]);
             let device_batch = self.staged(&batch);
@@ -409,7 +414,8 @@ impl Bench {
                 for (pass, (rows, new)) in passes.into_iter().enumerate() {
                     let (batch, blocks) = batch_of(rows, new, new.max(512), 64);
                     let Shape { layers, kv_heads, head_dim, .. } = shape;
-                    let kv = KvShape { kv_heads, head_dim, block_size: 64, format: DTYPE.into() };
+                    let kv =
+                        KvShape { kv_heads, head_dim, values: KvValues::Stored, block_size: 64, format: DTYPE.into() };
                     let mut cache = self.cache(&kv.layers(layers), blocks);
                     let mut device_batch = self.staged(&batch);
                     let mut tensors = model.tensors(self, rows, rows * new);
@@ -447,7 +453,7 @@ impl Bench {
             let rows = if tokens > 1024 { 16 } else { tokens };
             let (batch, blocks) = batch_of(rows, tokens / rows, 1024, 64);
             let (kv_heads, head_dim) = (shape.kv_heads, shape.head_dim);
-            let kv = KvShape { kv_heads, head_dim, block_size: 64, format: DTYPE.into() };
+            let kv = KvShape { kv_heads, head_dim, values: KvValues::Stored, block_size: 64, format: DTYPE.into() };
             let mut cache = self.cache(&kv.layers(1), blocks);
             let device_batch = self.staged(&batch);
             let name = |op: &str| format!("small {op} {} x {}", tokens, shape.name);
@@ -549,6 +555,7 @@ impl Bench {
                 let cache_shape = KvShape {
                     kv_heads: shape.kv_heads,
                     head_dim: shape.head_dim,
+                    values: KvValues::Stored,
                     block_size: 64,
                     format: DTYPE.into(),
                 };

@@ -5,7 +5,7 @@ use super::model::Model;
 use super::{Bench, DTYPE, batch_of};
 use compute::cuda::Route;
 use compute::ops;
-use compute::{Activation, Device, KvShape, LayerInput};
+use compute::{Activation, Device, KvShape, KvValues, LayerInput};
 
 const TOKENS: [usize; 9] = [9, 16, 32, 64, 96, 128, 144, 192, 256];
 /// Rows of steps alone: layers whose weights multiprocessors do not hold have a kernel for gates up to 8.
@@ -61,7 +61,7 @@ impl Bench {
             for (rows, context) in steps.chain(SHORT) {
                 let (batch, blocks) = batch_of(rows, 1, context, 64);
                 let (layers, kv_heads, head_dim) = (shape.layers, shape.kv_heads, shape.head_dim);
-                let kv = KvShape { kv_heads, head_dim, block_size: 64, format: DTYPE.into() };
+                let kv = KvShape { kv_heads, head_dim, values: KvValues::Stored, block_size: 64, format: DTYPE.into() };
                 let mut cache = self.cuda.kv_cache(&kv.layers(layers), blocks).unwrap();
                 let mut device_batch = self.staged(&batch);
                 let mut tensors = model.tensors(self, rows, rows);

@@ -3,7 +3,7 @@
 use super::codings::Mixture;
 use super::model::Model;
 use super::{Bench, DTYPE, batch_of};
-use compute::{Device, KvShape, Rounding};
+use compute::{Device, KvShape, KvValues, Rounding};
 
 /// Rows, new tokens of each, and tokens that it attends to.
 const PASSES: [[usize; 3]; 15] = [
@@ -31,7 +31,7 @@ impl Bench {
             for [rows, new, context] in PASSES {
                 let (batch, blocks) = batch_of(rows, new, context, 64);
                 let (layers, kv_heads, head_dim) = (shape.layers, shape.kv_heads, shape.head_dim);
-                let kv = KvShape { kv_heads, head_dim, block_size: 64, format: DTYPE.into() };
+                let kv = KvShape { kv_heads, head_dim, values: KvValues::Stored, block_size: 64, format: DTYPE.into() };
                 let mut tensors = model.tensors(self, rows, rows * new);
                 let bytes = (rows * context * 2 * kv_heads * head_dim * 2 * layers) as f64 + model.bytes;
                 for rounding in [Rounding::Fastest, Rounding::BatchInvariant] {

@@ -1,14 +1,15 @@
 //! Throughput of the engine on a GPU, from requests to tokens.
 //!
 //! ```text
-//! cargo bench --bench throughput -- [shape] [folder] [graphs|eager|invariant|gathered|int8|prefill|shared-prefix] [max_batched_tokens] [ranks ...]
+//! cargo bench --bench throughput -- [shape] [folder] [graphs|eager|invariant|gathered|int8|prefill|long|shared-prefix] [max_batched_tokens] [ranks ...]
 //! ```
 //!
-//! Shapes are qwen3-0.6b, qwen3-8b, qwen3-32b, qwen3-30b-a3b, qwen3.5-0.8b, qwen3.5-9b, llama3-8b, llama3-70b, gemma3-4b and phi4-mini. `folder` receives a random bf16 checkpoint
+//! Shapes are qwen3-0.6b, qwen3-8b, qwen3-32b, qwen3-30b-a3b, qwen3.5-0.8b, qwen3.5-9b, llama3-8b, llama3-70b, gemma3-4b, gemma4-12b, phi4-mini and bge-m3, an encoder, of which texts are measured;
+//! `BENCH_LAYERS` gives them another number of layers. `folder` receives a random bf16 checkpoint
 //! of the shape, 1.2 GB for qwen3-0.6b, 16.4 GB for qwen3-8b, 65.5 GB for qwen3-32b and 141 GB for llama3-70b, unless it holds one
-//! already. `int8` keeps keys and values in int8. `gathered` divides projections by outputs where ranks would divide sums. `prefill`
-//! measures prompts alone, long ones too. `shared-prefix` measures 256 requests of 2,048 common and 64 own tokens, with keys that are
-//! read once for all rows and without. `max_batched_tokens` 0 is the default. For each number of `ranks`, as many GPUs compute
+//! already or is a GGUF file. `int8` keeps keys and values in int8. `gathered` divides projections by outputs where ranks would divide sums. `prefill`
+//! measures prompts alone, long ones too, and `long` one sequence of 512 and of 32,000 tokens. `shared-prefix` measures 256 requests of 2,048 common and 64 own tokens, with keys that are
+//! read once for all rows and without. `max_batched_tokens` 0 is the default. `BENCH_GPU_MEMORY` gives the engine so many bytes of the GPU. For each number of `ranks`, as many GPUs compute
 //! together. With `BENCH_BRIEF` in the environment the engine is opened once and the 256 requests are computed once. Random weights
 //! take as long as trained ones if end tokens are ignored. Where `nvidia-smi` is found, lines end with the median of its SM clock and power.
 
@@ -23,7 +24,7 @@ use base::log::{self, Level};
 use checkpoint::Shape;
 use compute::batch::{Batch, BlockId, Sampled};
 use engine::options::PrefixCache;
-use engine::sampling_params::{Eos, SamplingParams};
+use engine::sampling_params::{Eos, Pooling, SamplingParams};
 use engine::{Budget, Engine, EngineLimits, Prompt};
 use formats::source::Source;
 use power::Watch;
@@ -115,7 +116,9 @@ fn main() {
     let max_batched_tokens = given.next().map(|tokens| tokens.parse().unwrap()).filter(|&tokens| tokens > 0);
     let ranks: Vec<usize> = given.map(|ranks| ranks.parse().unwrap()).collect();
     let begun = Instant::now();
-    checkpoint::write_if_absent(&shape, &folder);
+    if folder.extension().is_none_or(|extension| extension != "gguf") {
+        checkpoint::write_if_absent(&shape, &folder);
+    }
     println!("checkpoint after          {:9.0} ms", ms(begun.elapsed()));
     for ranks in if ranks.is_empty() { vec![1] } else { ranks } {
         println!(
@@ -125,6 +128,10 @@ fn main() {
         );
         let config = EngineOptions { kv_cache_dtype, ..config(launching, rounding, max_batched_tokens, ranks) };
         let switches = Switches { sums, ..Switches::NONE };
+        if shape.is_encoder() {
+            texts(&shape, &mut open(&folder, &switches, &config).unwrap());
+            continue;
+        }
         if mode.as_deref() == Some("shared-prefix") {
             for (shared_prefixes, dtype) in [
                 (SharedPrefixes::Never, KvCacheDtype::Auto),
@@ -143,7 +150,13 @@ fn main() {
             let mut engine =
                 open(&folder, &switches, &EngineOptions { max_model_len: Some(32_768), ..config }).unwrap();
             first_tokens(&mut engine, &[128, 1024]);
-            prefill(&mut engine, &[(16, 1024), (2, 8192), (1, 32_000)]);
+            prefill(&mut engine, &shape, &[(16, 1024), (2, 8192), (1, 32_000)]);
+        } else if mode.as_deref() == Some("long") {
+            let options = EngineOptions { max_model_len: Some(32_768), max_num_seqs: Some(8), ..config };
+            let mut engine = open(&folder, &switches, &options).unwrap();
+            for prompt in [512, 32_000] {
+                println!("decode, batch   1 after {prompt:6} {:8.3} ms per step", ms(decode(&mut engine, 1, prompt).0));
+            }
         } else {
             measure(&shape, &folder, &switches, &config);
         }
@@ -157,6 +170,7 @@ fn config(launching: Launching, rounding: Rounding, max_batched_tokens: Option<u
         max_batched_tokens,
         launching,
         rounding,
+        gpu_memory_bytes: std::env::var("BENCH_GPU_MEMORY").ok().map(|bytes| bytes.parse().expect("bytes")),
         tensor_parallel_size: ranks,
         ..EngineOptions::new("")
     }
@@ -208,7 +222,7 @@ fn measure(shape: &Shape, folder: &Path, switches: &Switches, config: &EngineOpt
             watch.since_last()
         );
     }
-    prefill(&mut engine, &[(16, 1024)]);
+    prefill(&mut engine, shape, &[(16, 1024)]);
     for _ in 0..rounds {
         watch.since_last();
         requests(&mut engine);
@@ -230,7 +244,8 @@ fn first_tokens(engine: &mut Engine, prompts: &[usize]) {
 }
 
 /// The median time of some prompts at once, each of these numbers of prompts and of tokens.
-fn prefill(engine: &mut Engine, prompts: &[(usize, usize)]) {
+fn prefill(engine: &mut Engine, shape: &Shape, prompts: &[(usize, usize)]) {
+    let flops_of_token = 2.0 * shape.body_parameters() as f64;
     for &(rows, tokens) in prompts {
         let times = (0..4).map(|_| {
             let begun = Instant::now();
@@ -240,8 +255,36 @@ fn prefill(engine: &mut Engine, prompts: &[(usize, usize)]) {
         });
         let took = median(times.collect());
         let name = format!("prefill of {rows} x {tokens}");
-        println!("{name:<25} {:9.1} ms, {:.0} tok/s", ms(took), (rows * tokens) as f64 / took.as_secs_f64());
+        let rate = (rows * tokens) as f64 / took.as_secs_f64();
+        println!(
+            "{name:<25} {:9.1} ms, {rate:.0} tok/s, {:.0} TFLOP/s in layers",
+            ms(took),
+            flops_of_token * rate / 1e12
+        );
     }
+}
+
+/// The median time of 1,024 texts of 128 tokens.
+fn texts(shape: &Shape, engine: &mut Engine) {
+    const TEXTS: usize = 1024;
+    const TOKENS: usize = 128;
+    let texts: Vec<Vec<TokenId>> = (0..TEXTS)
+        .map(|text| (0..TOKENS).map(|i| ((i * 7919 + text * 104_729) % 8000 + 4) as TokenId).collect())
+        .collect();
+    let prompts: Vec<Prompt> = texts.iter().map(|tokens| Prompt::Tokens(tokens)).collect();
+    let params = vec![SamplingParams { pooling: Pooling::First, ..SamplingParams::default() }; TEXTS];
+    let times = (0..5).map(|_| {
+        let begun = Instant::now();
+        engine.generate(&prompts, &params, &mut |_| ControlFlow::Continue(())).unwrap();
+        begun.elapsed()
+    });
+    let took = median(times.collect()).as_secs_f64();
+    let tokens = (TEXTS * TOKENS) as f64 / took;
+    println!(
+        "{TEXTS} texts of {TOKENS} tokens {:9.1} ms, {tokens:.0} tok/s, {:.0} TFLOP/s",
+        1e3 * took,
+        2.0 * shape.body_parameters() as f64 * tokens / 1e12
+    );
 }
 
 fn ms(time: Duration) -> f64 {

@@ -21,10 +21,12 @@ enum HeaderKind {
     K_BLOCKS = 2,      // f16 d, f16 e, then bytes s, m of each 32: d s, e m is subtracted
     SIGNED = 3,        // f16 d, then signed bytes s of each 32: d s; QuantizedWeights::zero
     SIXTEENTHS = 4,    // f16 d, two unused bytes, then signed bytes s of each 16: d s; the zero is 32
-    WORDS_F16 = 5,     // f16 scale, byte zero, unused byte: of the 64 numbers, or of each 32 if the header has 8 bytes
-    WORDS_BF16 = 6,    // the same with bf16 scales
-    FLOATS = 7,        // f32 scale of each 32; QuantizedWeights::zero
+    WORDS = 5,         // f16 or bf16 scale, byte zero, unused byte: of the 64 numbers, or of each 32 if the header has 8 bytes
+    FLOATS = 6,        // f32 scale of each 32; QuantizedWeights::zero
 };
+
+// Kinds of codes, as `Kind` of src/compute/cuda/gemm/quantized/weights.rs numbers them.
+enum CodeKind { FOUR = 0, TABLE = 1, FIVE = 2, SIX = 3, EIGHT = 4, FLOAT8 = 5 };
 
 // The units from an octet of columns on, and what is the same for all of them.
 struct QuantizedWeights {
@@ -34,6 +36,9 @@ struct QuantizedWeights {
     int units_of_row;  // k / 64, rounded up
     float zero;
     uint32_t table[4];  // bytes that four-bit codes stand for, of the coding that has a table
+    int is_bf16;        // the type of a scale in WORDS
+    int kind;           // CodeKind; this and what follows is read where the kind is an argument
+    int code_bytes;     // of a unit
 };
 
 // 1 / 2^-24
@@ -43,10 +48,16 @@ __device__ inline float half_at(uint32_t word, int index) {
     return __half2float(__ushort_as_half(static_cast<unsigned short>(word >> (16 * index))));
 }
 
+// The scale in the lower half of a word.
+__device__ inline float scale_of_word(uint32_t word, bool is_bf16) {
+    return is_bf16 ? __uint_as_float(word << 16) : half_at(word, 0);
+}
+
 // Of a column's first and second 32 numbers: the scale times 2^24, the minimum with its sign changed. Of SIXTEENTHS the scales of four times 16. `second` is the
 // second word of headers of 8 bytes, else the first.
 template <int HEADER>
-__device__ inline float4 scales_of_words(float zero, uint32_t first, uint32_t second) {
+__device__ inline float4 scales_of_words(const QuantizedWeights& w, uint32_t first, uint32_t second) {
+    const float zero = w.zero;
     const auto pair = [](float scale0, float minimum0, float scale1, float minimum1) {
         return make_float4(scale0 * TWO_TO_24, -minimum0, scale1 * TWO_TO_24, -minimum1);
     };
@@ -66,11 +77,8 @@ __device__ inline float4 scales_of_words(float zero, uint32_t first, uint32_t se
     } else if constexpr (HEADER == SIXTEENTHS) {
         const float d = half_at(first, 0) * TWO_TO_24;
         return make_float4(d * signed_byte(second, 0), d * signed_byte(second, 1), d * signed_byte(second, 2), d * signed_byte(second, 3));
-    } else if constexpr (HEADER == WORDS_F16) {
-        const float s0 = half_at(first, 0), s1 = half_at(second, 0);
-        return pair(s0, unsigned_byte(first, 2) * s0, s1, unsigned_byte(second, 2) * s1);
-    } else if constexpr (HEADER == WORDS_BF16) {
-        const float s0 = __uint_as_float(first << 16), s1 = __uint_as_float(second << 16);
+    } else if constexpr (HEADER == WORDS) {
+        const float s0 = scale_of_word(first, w.is_bf16), s1 = scale_of_word(second, w.is_bf16);
         return pair(s0, unsigned_byte(first, 2) * s0, s1, unsigned_byte(second, 2) * s1);
     } else {
         const float s0 = __uint_as_float(first), s1 = __uint_as_float(second);
@@ -83,14 +91,13 @@ __device__ inline float4 scales_of_column(const QuantizedWeights& w, const uint8
     const uint32_t first = *reinterpret_cast<const uint32_t*>(header);
     const uint32_t second = w.header_bytes == 8 ? *reinterpret_cast<const uint32_t*>(header + 4) : first;
     switch (w.header) {
-        case HALVES: return scales_of_words<HALVES>(w.zero, first, second);
-        case HALVES_MIN: return scales_of_words<HALVES_MIN>(w.zero, first, second);
-        case K_BLOCKS: return scales_of_words<K_BLOCKS>(w.zero, first, second);
-        case SIGNED: return scales_of_words<SIGNED>(w.zero, first, second);
-        case SIXTEENTHS: return scales_of_words<SIXTEENTHS>(w.zero, first, second);
-        case WORDS_F16: return scales_of_words<WORDS_F16>(w.zero, first, second);
-        case WORDS_BF16: return scales_of_words<WORDS_BF16>(w.zero, first, second);
-        default: return scales_of_words<FLOATS>(w.zero, first, second);
+        case HALVES: return scales_of_words<HALVES>(w, first, second);
+        case HALVES_MIN: return scales_of_words<HALVES_MIN>(w, first, second);
+        case K_BLOCKS: return scales_of_words<K_BLOCKS>(w, first, second);
+        case SIGNED: return scales_of_words<SIGNED>(w, first, second);
+        case SIXTEENTHS: return scales_of_words<SIXTEENTHS>(w, first, second);
+        case WORDS: return scales_of_words<WORDS>(w, first, second);
+        default: return scales_of_words<FLOATS>(w, first, second);
     }
 }
 
@@ -162,8 +169,10 @@ struct FiveBits {
         uint32_t high;
     };
     static __device__ inline Lane load(const uint8_t* unit, int lane) {
-        const uint32_t high = reinterpret_cast<const uint16_t*>(unit + 256)[lane];
-        return Lane{FourBits::load(unit, lane), __byte_perm(high, 0, 0x4140)};
+        return Lane{FourBits::load(unit, lane), load_high(unit, lane)};
+    }
+    static __device__ inline uint32_t load_high(const uint8_t* unit, int lane) {
+        return __byte_perm(reinterpret_cast<const uint16_t*>(unit + 256)[lane], 0, 0x4140);
     }
     template <class T>
     static __device__ inline Eight numbers(const QuantizedWeights&, const Lane& l, const float4& s, int, int half) {
@@ -184,7 +193,10 @@ struct SixBits {
         uint32_t high;
     };
     static __device__ inline Lane load(const uint8_t* unit, int lane) {
-        return Lane{FourBits::load(unit, lane), reinterpret_cast<const uint32_t*>(unit + 256)[lane]};
+        return Lane{FourBits::load(unit, lane), load_high(unit, lane)};
+    }
+    static __device__ inline uint32_t load_high(const uint8_t* unit, int lane) {
+        return reinterpret_cast<const uint32_t*>(unit + 256)[lane];
     }
     template <class T>
     static __device__ inline Eight numbers(const QuantizedWeights&, const Lane& l, const float4& s, int lane, int half) {
@@ -229,5 +241,34 @@ struct Float8 {
             eight.pair[i] = scaled_pair<T>(high & 0x80008000u | high >> 1 & 0x3f803f80u, scale, offset);
         }
         return eight;
+    }
+};
+
+// Codes whose kind is an argument, in kernels that wait for memory or the tensor cores.
+struct AnyBits {
+    // Codes of 8 bits, or the lower four bits of all and the others.
+    using Lane = uint4;
+    static __device__ inline Lane load(const QuantizedWeights& w, const uint8_t* unit, int lane) {
+        if (w.kind >= EIGHT) return EightBits::load(unit, lane);
+        const uint2 low = FourBits::load(unit, lane);
+        const uint32_t high = w.kind == FIVE ? FiveBits::load_high(unit, lane) : w.kind == SIX ? SixBits::load_high(unit, lane) : 0;
+        return make_uint4(low.x, low.y, high, 0);
+    }
+    // The numbers of both 32 k.
+    template <class T>
+    static __device__ inline void numbers(const QuantizedWeights& w, const Lane& l, const float4& s, int lane, Eight (&to)[2]) {
+        const auto both = [&](auto codes, const auto& of_lane) {
+#pragma unroll
+            for (int half = 0; half < 2; half++) to[half] = decltype(codes)::template numbers<T>(w, of_lane, s, lane, half);
+        };
+        const uint2 low = make_uint2(l.x, l.y);
+        switch (w.kind) {
+            case FOUR: return both(FourBits{}, low);
+            case TABLE: return both(TableBits{}, low);
+            case FIVE: return both(FiveBits{}, FiveBits::Lane{low, l.z});
+            case SIX: return both(SixBits{}, SixBits::Lane{low, l.z});
+            case EIGHT: return both(EightBits{}, l);
+            default: return both(Float8{}, l);
+        }
     }
 };

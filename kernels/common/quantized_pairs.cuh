@@ -183,7 +183,7 @@ struct Float8Scaled : Float8 {
 template <class T, class Codes, int HEADER, int HEADER_BYTES>
 struct WeightsOfColumn {
     static constexpr bool HAS_OFFSET = HEADER == K_BLOCKS || HEADER == HALVES_MIN;
-    static constexpr bool HAS_ZERO = (HEADER == WORDS_F16 || HEADER == WORDS_BF16) && Codes::ZERO != 0;
+    static constexpr bool HAS_ZERO = HEADER == WORDS && Codes::ZERO != 0;
     static constexpr float OVER_ZERO = Codes::template over<T> + Codes::ZERO;
     static constexpr bool IS_CENTRED = !HAS_ZERO && OVER_ZERO == 0;
 
@@ -195,7 +195,7 @@ struct WeightsOfColumn {
         return narrow2<T>(v, v);
     }
 
-    __device__ inline void load(const uint8_t* header, int lane) {
+    __device__ inline void load(const uint8_t* header, int lane, [[maybe_unused]] bool is_bf16) {
         constexpr float FACTOR = 1.0f / Codes::template factor<T>;
         const uint32_t first = *reinterpret_cast<const uint32_t*>(header);
         const uint32_t second = HEADER_BYTES == 8 ? *reinterpret_cast<const uint32_t*>(header + 4) : 0;
@@ -222,8 +222,8 @@ struct WeightsOfColumn {
             const uint32_t flipped = second ^ 0x80808080u, at = lane >> 1 & 1;
             scale[0] = twice(d * (__uint_as_float(__byte_perm(flipped, 0x4b000000u, 0x7650 + at)) - 8388736.0f));
             scale[1] = twice(d * (__uint_as_float(__byte_perm(flipped, 0x4b000000u, 0x7652 + at)) - 8388736.0f));
-        } else if constexpr (HEADER == WORDS_F16 || HEADER == WORDS_BF16) {
-            scale[0] = scale[1] = twice((HEADER == WORDS_F16 ? half_at(first, 0) : __uint_as_float(first << 16)) * FACTOR);
+        } else if constexpr (HEADER == WORDS) {
+            scale[0] = scale[1] = twice(scale_of_word(first, is_bf16) * FACTOR);
             if constexpr (HAS_ZERO && OVER_ZERO == 0) {
                 centre = twice(Codes::ZERO - static_cast<float>(first >> 16 & 255));
             } else if constexpr (HAS_ZERO) {

@@ -228,7 +228,7 @@ mod tests {
     use super::*;
     use base::error::Result as EngineResult;
     use compute::batch::{Batch, BatchLimits, BlockId, Sampled};
-    use compute::{KvFormat, KvShape};
+    use compute::{KvFormat, KvShape, KvValues};
     use engine::EngineLimits;
     use engine::options::PrefixCache;
     use formats::DType;
@@ -304,8 +304,14 @@ mod tests {
             states: StateInfo::default(),
             num_ranks: 1,
             process: 0,
-            kv_layout: KvShape { kv_heads: 1, head_dim: 1, block_size: 4, format: KvFormat::Plain(DType::F32) }
-                .layers(1),
+            kv_layout: KvShape {
+                kv_heads: 1,
+                head_dim: 1,
+                values: KvValues::Stored,
+                block_size: 4,
+                format: KvFormat::Plain(DType::F32),
+            }
+            .layers(1),
             window: None,
             windowed: None,
             pooled: Default::default(),

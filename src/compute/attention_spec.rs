@@ -75,9 +75,9 @@ impl<'a, V> From<&'a AttentionSpec> for Scoring<'a, V> {
 /// What the projections made of the tokens of a pass, and where their attention goes.
 #[derive(Debug)]
 pub struct HeadRows<'a, T> {
-    /// Queries, keys and values. `[tokens, (heads + 2 kv_heads) * head_dim]`
+    /// Queries, keys and values, where these are no part of the keys. `[tokens, (heads + 2 kv_heads) * head_dim]`
     pub qkv: &'a mut T,
-    /// `[tokens, heads * head_dim]`
+    /// `[tokens, heads * value_dim]`
     pub out: &'a mut T,
 }
 

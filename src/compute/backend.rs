@@ -4,9 +4,9 @@
 //! nothing, and one that has a kernel for some sizes falls back to the same body for others.
 
 use crate::{
-    Activated, Activation, AddNorm, AttentionSpec, DeltaHeads, DeltaInputs, Device, ExpertRows, HeadGate, HeadPart,
-    HeadRows, KvPlace, LayerInput, NextNorm, NormWeights, Part, QkNormRope, Router, RouterVectors, ScanHeads,
-    ScanInputs, Scoring, SharedExpert, ShortConv, TableRows, Tensor, unfused,
+    Activated, Activation, AddNorm, AttentionSpec, DeltaHeads, DeltaInputs, DeltaLayer, Device, ExpertRows,
+    HeadColumns, HeadGate, HeadPart, HeadRows, KvPlace, LayerInput, NextNorm, NormWeights, Part, QkNormRope, Router,
+    RouterVectors, ScanHeads, ScanInputs, Scoring, SharedExpert, ShortConv, TableRows, Tensor, unfused,
 };
 use std::ops::Range;
 
@@ -46,6 +46,17 @@ pub trait Ops: Device {
     );
     /// See [`ops::gated_norm`](crate::ops::gated_norm).
     fn gated_norm(&mut self, x: &mut Tensor<Self::Storage>, gate: HeadGate<Tensor<Self::Storage>, Self::Vector>);
+    /// See [`ops::delta_layer`](crate::ops::delta_layer).
+    fn delta_layer(
+        &mut self,
+        out: &mut Tensor<Self::Storage>,
+        mixed: &mut Tensor<Self::Storage>,
+        layer: DeltaLayer<Tensor<Self::Storage>, Self::Vector>,
+        states: (&mut Self::States, usize),
+        device_batch: &Self::DeviceBatch,
+    ) {
+        unfused::delta_layer(self, out, mixed, layer, states, device_batch);
+    }
     /// See [`ops::embedding`](crate::ops::embedding).
     fn embedding(
         &mut self,
@@ -188,6 +199,13 @@ pub trait Ops: Device {
     );
     /// See [`ops::sigmoid_mul`](crate::ops::sigmoid_mul).
     fn sigmoid_mul(&mut self, x: &mut Tensor<Self::Storage>, gate: &Tensor<Self::Storage>);
+    /// See [`ops::head_linear`](crate::ops::head_linear).
+    fn head_linear(
+        &mut self,
+        out: (&mut Tensor<Self::Storage>, HeadColumns),
+        x: (&Tensor<Self::Storage>, HeadColumns),
+        weight: &Self::Heads,
+    );
     /// See [`ops::place_heads`](crate::ops::place_heads).
     fn place_heads(&mut self, out: &mut Tensor<Self::Storage>, heads: usize, parts: &[HeadPart<Tensor<Self::Storage>>]);
     /// See [`ops::gather`](crate::ops::gather).

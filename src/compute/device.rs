@@ -19,6 +19,8 @@ pub trait Device: Send + Sized {
     type Matrix: Send;
     /// Weights of a linear layer for each expert. `[experts, out, in]`
     type Experts: Send;
+    /// Weights of a linear layer for each head. `[heads, out, in]`
+    type Heads: Send;
     /// Experts of a layer whose weights stay in the host's memory, where the host computes them.
     type HostExperts: Send;
     /// Which experts compute each token, and how much each counts. `[tokens, chosen]`
@@ -78,6 +80,13 @@ pub trait Device: Send + Sized {
     /// [`Error::OutOfMemory`](base::error::Error::OutOfMemory), and [`Error::Unsupported`](base::error::Error::Unsupported) for a coding that the device
     /// does not multiply with for experts.
     fn experts(&self, experts: &[Vec<HostMatrix>]) -> Result<Self::Experts>;
+    /// Weights for [`head_linear`](crate::ops::head_linear), a matrix per head: all have the same shape. A device may hold them in the number type in which it
+    /// computes.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`](base::error::Error::OutOfMemory).
+    fn heads(&self, heads: &[HostMatrix]) -> Result<Self::Heads>;
     /// The experts of a layer for [`host_experts`](crate::ops::host_experts). Their weights stay where they are, if the host can compute with them there.
     ///
     /// # Errors
@@ -112,6 +121,8 @@ pub trait Device: Send + Sized {
     fn matrix_shape(matrix: &Self::Matrix) -> (usize, usize);
     /// The shape of the weights of experts.
     fn experts_shape(experts: &Self::Experts) -> ExpertsShape;
+    /// Heads, outputs and inputs of the weights of heads.
+    fn heads_shape(heads: &Self::Heads) -> [usize; 3];
     /// The experts of a layer that the host computes: how many, and the width of what they read and give.
     fn host_experts_shape(experts: &Self::HostExperts) -> ExpertsShape;
     /// What routes have room for, and their tokens.

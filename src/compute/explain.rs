@@ -2,7 +2,7 @@
 //!
 //! Nothing here computes: kernels come from the same plans that passes are launched by.
 
-use crate::{Activation, AttentionSpec, KvFormat};
+use crate::{Activation, AttentionSpec, KvFormat, KvValues};
 use formats::WeightFormat;
 
 /// The work of a layer, or of the head, over the tokens of a pass.
@@ -31,6 +31,13 @@ pub enum Kind {
         chosen: usize,
         /// What becomes of the sums.
         after: After,
+    },
+    /// A product of all tokens for each head.
+    Heads {
+        /// Of each of them.
+        weights: Weights,
+        /// How many there are.
+        heads: usize,
     },
     /// Attention.
     Attention(AttentionHeads),
@@ -68,8 +75,10 @@ pub struct AttentionHeads {
     pub spec: AttentionSpec,
     /// Heads of keys and values.
     pub kv_heads: usize,
-    /// Numbers of a head.
+    /// Numbers of a key.
     pub head_dim: usize,
+    /// Where its value is.
+    pub values: KvValues,
     /// Whether queries and keys are at most normalized head by head and then rotated whole: what kernels that prepare heads themselves know.
     pub is_common: bool,
 }
@@ -157,6 +166,9 @@ impl Work {
             Kind::Experts { weights, experts, chosen, .. } => {
                 format!("{name}, {} x {}, {chosen} of {experts} experts", weights.rows(), weights.cols)
             }
+            Kind::Heads { weights, heads } => {
+                format!("{name}, {} x {} for each of {heads} heads", weights.rows(), weights.cols)
+            }
             Kind::Attention(AttentionHeads { spec, kv_heads, head_dim, .. }) => {
                 let window = spec.window.map_or(String::new(), |window| format!(", window {window}"));
                 format!("{name}, {} heads of {head_dim} over {kv_heads}{window}", spec.heads)
@@ -171,7 +183,11 @@ impl Work {
         match &self.kind {
             Kind::Product(weights, _) => 2 * rows * (weights.rows() * weights.cols) as u64,
             Kind::Experts { weights, chosen, .. } => 2 * rows * (chosen * weights.rows() * weights.cols) as u64,
-            Kind::Attention(heads) => 4 * (heads.spec.heads * heads.head_dim) as u64 * heads.pairs(pass),
+            Kind::Heads { weights, heads } => 2 * rows * (heads * weights.rows() * weights.cols) as u64,
+            Kind::Attention(heads) => {
+                let of_head = heads.head_dim + heads.values.dim(heads.head_dim);
+                2 * (heads.spec.heads * of_head) as u64 * heads.pairs(pass)
+            }
             Kind::Recurrence => 0,
         }
     }
@@ -196,8 +212,11 @@ impl AttentionHeads {
     /// Bytes of keys and values that are read, and of queries and results in numbers of `number_bytes`.
     pub fn bytes(&self, pass: &Pass, number_bytes: usize) -> u64 {
         let format = pass.kv_format;
-        let of_key = 2 * self.kv_heads * (self.head_dim * format.number_bytes() + format.scale_bytes());
-        let new = pass.tokens * (2 * self.spec.heads + 2 * self.kv_heads) * self.head_dim * number_bytes;
+        let vectors = self.values.vectors();
+        let numbers = vectors * self.head_dim;
+        let of_key = self.kv_heads * (numbers * format.number_bytes() + 2 * format.scale_bytes());
+        let of_queries = self.spec.heads * (self.head_dim + self.values.dim(self.head_dim));
+        let new = pass.tokens * (of_queries + vectors * self.kv_heads * self.head_dim) * number_bytes;
         (pass.rows * (self.keys(pass) * of_key + new)) as u64
     }
 }
@@ -216,7 +235,7 @@ mod tests {
 
     fn heads(window: Option<usize>, reach: Reach) -> AttentionHeads {
         let spec = AttentionSpec { heads: 4, scale: 1.0, softcap: None, window, reach };
-        AttentionHeads { spec, kv_heads: 2, head_dim: 8, is_common: true }
+        AttentionHeads { spec, kv_heads: 2, head_dim: 8, values: KvValues::Stored, is_common: true }
     }
 
     #[test]

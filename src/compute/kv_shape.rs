@@ -16,6 +16,8 @@ pub enum KvFormat {
     /// A head of a block is `[K|V][block_size][head_dim]` in i8 and, behind it, the scales `[K|V][block_size]` in bf16. The scale is
     /// the greatest absolute value divided by 127, rounded to bf16, and each integer is `number * (1 / scale)` in f32, rounded to
     /// the nearest one, the even one of two. A scale that would not be a normal number is 0, and so are its integers.
+    ///
+    /// A value that lies [in its key](KvValues::InKeys) has its own scale there, and the scale of the key is that of the numbers before it.
     Int8,
 }
 
@@ -77,8 +79,37 @@ impl KvCacheDtype {
 pub struct KvHeads {
     /// Heads that keys and values have.
     pub kv_heads: usize,
-    /// Numbers in a head.
+    /// Numbers in a key.
     pub head_dim: usize,
+    /// Where its value is.
+    pub values: KvValues,
+}
+
+/// Where the value of a head is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KvValues {
+    /// Behind the keys of its block, with as many numbers as a key.
+    Stored,
+    /// In the key: its last numbers, that many. Values take no memory.
+    InKeys(usize),
+}
+
+impl KvValues {
+    /// Vectors of a token and head that are stored: a key, and a value if it is no part of it.
+    pub const fn vectors(self) -> usize {
+        match self {
+            KvValues::Stored => 2,
+            KvValues::InKeys(_) => 1,
+        }
+    }
+
+    /// Numbers in a value where a key has `head_dim`.
+    pub const fn dim(self, head_dim: usize) -> usize {
+        match self {
+            KvValues::Stored => head_dim,
+            KvValues::InKeys(dim) => dim,
+        }
+    }
 }
 
 /// The shape of a KV cache: that of each of its layers, one after another. All have blocks of one size in one format, so that a block is a
@@ -131,8 +162,9 @@ impl KvLayout {
         match place.part {
             None => self.layer(place.layer),
             Some(_) => {
-                let KvHeads { kv_heads, head_dim } = self.split.expect("a layout whose layers have parts").heads;
-                KvShape { kv_heads, head_dim, ..self.layer(place.layer) }
+                let KvHeads { kv_heads, head_dim, values } =
+                    self.split.expect("a layout whose layers have parts").heads;
+                KvShape { kv_heads, head_dim, values, ..self.layer(place.layer) }
             }
         }
     }
@@ -169,8 +201,8 @@ impl KvLayout {
     ///
     /// If there is no such layer.
     pub fn layer(&self, layer: usize) -> KvShape {
-        let KvHeads { kv_heads, head_dim } = self.layers[layer];
-        KvShape { kv_heads, head_dim, block_size: self.block_size, format: self.format }
+        let KvHeads { kv_heads, head_dim, values } = self.layers[layer];
+        KvShape { kv_heads, head_dim, values, block_size: self.block_size, format: self.format }
     }
 
     /// The shape of each layer.
@@ -301,7 +333,7 @@ impl KvGroups {
         let Some(window) = windows.iter().flatten().copied().max() else { return one };
         let [full, narrow_layers] = [of(false).count(), of(true).count()];
         let is_uniform = of(false).all(|heads| heads == wide) && of(true).all(|heads| heads == narrow);
-        let numbers = |heads: KvHeads| heads.kv_heads * heads.head_dim;
+        let numbers = |heads: KvHeads| heads.kv_heads * heads.head_dim * heads.values.vectors();
         let (larger, smaller) = (numbers(wide).max(numbers(narrow)), numbers(wide).min(numbers(narrow)));
         if !is_uniform || !larger.is_multiple_of(smaller) {
             return one;
@@ -355,8 +387,10 @@ impl KvGroups {
 pub struct KvShape {
     /// Heads that keys and values have.
     pub kv_heads: usize,
-    /// Numbers in a head.
+    /// Numbers in a key.
     pub head_dim: usize,
+    /// Where its value is.
+    pub values: KvValues,
     /// Tokens of a block.
     pub block_size: usize,
     /// Encoding of keys and values.
@@ -366,8 +400,8 @@ pub struct KvShape {
 impl KvShape {
     /// A cache of `layers` layers of this shape.
     pub fn layers(self, layers: usize) -> KvLayout {
-        let KvShape { kv_heads, head_dim, block_size, format } = self;
-        KvLayout { layers: vec![KvHeads { kv_heads, head_dim }; layers], split: None, block_size, format }
+        let KvShape { kv_heads, head_dim, values, block_size, format } = self;
+        KvLayout { layers: vec![KvHeads { kv_heads, head_dim, values }; layers], split: None, block_size, format }
     }
 
     /// Bytes of one block in this layer, keys and values.
@@ -375,26 +409,48 @@ impl KvShape {
         self.kv_heads * self.head_bytes()
     }
 
+    /// Numbers in a value.
+    pub fn value_dim(&self) -> usize {
+        self.values.dim(self.head_dim)
+    }
+
     /// Bytes of one KV head of a block in a layer, keys and values.
     pub fn head_bytes(&self) -> usize {
-        2 * self.block_size * (self.head_dim * self.format.number_bytes() + self.format.scale_bytes())
+        let numbers = self.values.vectors() * self.head_dim;
+        self.block_size * (numbers * self.format.number_bytes() + 2 * self.format.scale_bytes())
     }
 
     /// Where the key at `slot`, which is `block * block_size + offset`, begins in a layer, counted in numbers.
     pub fn key_at(&self, slot: usize, kv_head: usize) -> usize {
         // A scale of int8 takes the place of two integers.
-        let head = 2 * self.block_size * (self.head_dim + self.format.scale_bytes());
+        let head = self.block_size * (self.values.vectors() * self.head_dim + 2 * self.format.scale_bytes());
         (slot / self.block_size * self.kv_heads + kv_head) * head + slot % self.block_size * self.head_dim
+    }
+
+    /// Numbers from the beginning of a key to that of its value.
+    pub fn key_to_value(&self) -> usize {
+        match self.values {
+            KvValues::Stored => self.block_size * self.head_dim,
+            KvValues::InKeys(dim) => self.head_dim - dim,
+        }
+    }
+
+    /// Numbers of a key that its own scale belongs to. Those of a value in it have the scale of the value.
+    pub fn scaled_as_key(&self) -> usize {
+        match self.values {
+            KvValues::Stored => self.head_dim,
+            KvValues::InKeys(dim) => self.head_dim - dim,
+        }
     }
 
     /// Where the value at `slot` begins in a layer, counted in numbers.
     pub fn value_at(&self, slot: usize, kv_head: usize) -> usize {
-        self.key_at(slot, kv_head) + self.block_size * self.head_dim
+        self.key_at(slot, kv_head) + self.key_to_value()
     }
 
     /// Where the scale of the key at `slot` begins in a layer, in bytes.
     pub fn key_scale_at(&self, slot: usize, kv_head: usize) -> usize {
-        let numbers = 2 * self.block_size * self.head_dim * self.format.number_bytes();
+        let numbers = self.values.vectors() * self.block_size * self.head_dim * self.format.number_bytes();
         let head = (slot / self.block_size * self.kv_heads + kv_head) * self.head_bytes();
         head + numbers + slot % self.block_size * self.format.scale_bytes()
     }
@@ -409,14 +465,20 @@ impl KvShape {
 mod tests {
     use super::*;
 
-    const PLAIN: KvShape = KvShape { kv_heads: 2, head_dim: 6, block_size: 5, format: KvFormat::Plain(DType::Bf16) };
+    const PLAIN: KvShape = KvShape {
+        kv_heads: 2,
+        head_dim: 6,
+        values: KvValues::Stored,
+        block_size: 5,
+        format: KvFormat::Plain(DType::Bf16),
+    };
     const INT8: KvShape = KvShape { format: KvFormat::Int8, ..PLAIN };
 
     #[test]
     fn every_byte_of_a_layer_belongs_to_one_key_value_or_scale() {
         let blocks = 4;
         for shape in [PLAIN, INT8] {
-            let KvShape { kv_heads, head_dim, block_size, format } = shape;
+            let KvShape { kv_heads, head_dim, block_size, format, .. } = shape;
             let mut owners = vec![0; shape.block_bytes() * blocks];
             let (number, scale) = (format.number_bytes(), format.scale_bytes());
             for (slot, head) in (0..blocks * block_size).flat_map(|slot| (0..kv_heads).map(move |head| (slot, head))) {
@@ -452,32 +514,32 @@ mod tests {
 
     #[test]
     fn a_head_of_128_takes_half_the_memory_and_its_scales() {
-        let shape = KvShape { kv_heads: 8, head_dim: 128, block_size: 16, format: KvFormat::Int8 };
+        let shape =
+            KvShape { kv_heads: 8, head_dim: 128, values: KvValues::Stored, block_size: 16, format: KvFormat::Int8 };
         assert_eq!(shape.layers(28).token_bytes(), 28 * 8 * 2 * 130);
         assert_eq!(KvShape { format: DType::Bf16.into(), ..shape }.layers(28).token_bytes(), 28 * 8 * 2 * 256);
     }
 
     #[test]
     fn layers_with_a_window_form_groups_as_large_as_that_of_the_others() {
-        let heads = [KvHeads { kv_heads: 2, head_dim: 8 }; 7];
+        let alike = [heads(2, 8); 7];
         let windows: Vec<_> = [4, 4, 0, 4, 4, 0, 4].map(|window| (window > 0).then_some(window)).into();
-        let groups = KvGroups::new(&heads, &windows, 100);
+        let groups = KvGroups::new(&alike, &windows, 100);
         assert_eq!((groups.layers, groups.windowed), (2, Some(Windowed { tables: 3, window: 4 })));
         let places: Vec<_> = groups.places.iter().map(|place| (place.table, place.layer)).collect();
         assert_eq!(places, [(1, 0), (1, 1), (0, 0), (2, 0), (2, 1), (0, 1), (3, 0)]);
         let one = KvGroups::one(7);
-        assert_eq!(KvGroups::new(&heads, &windows, 4), one, "the window is never left");
-        assert_eq!(KvGroups::new(&heads, &[None; 7], 100), one);
-        assert_eq!(KvGroups::new(&heads, &[Some(4); 7], 100), one, "all blocks before the window are given back");
-        let mut differ = heads;
+        assert_eq!(KvGroups::new(&alike, &windows, 4), one, "the window is never left");
+        assert_eq!(KvGroups::new(&alike, &[None; 7], 100), one);
+        assert_eq!(KvGroups::new(&alike, &[Some(4); 7], 100), one, "all blocks before the window are given back");
+        let mut differ = alike;
         differ[3].kv_heads = 1;
         assert_eq!(KvGroups::new(&differ, &windows, 100), one, "layers with a window that differ");
-        let differ: Vec<_> =
-            windows.iter().map(|w| KvHeads { kv_heads: if w.is_some() { 3 } else { 2 }, head_dim: 8 }).collect();
+        let differ: Vec<_> = windows.iter().map(|w| heads(if w.is_some() { 3 } else { 2 }, 8)).collect();
         assert_eq!(KvGroups::new(&differ, &windows, 100), one);
         // 6 layers and one: a group of one layer would be padded to six.
         let mostly: Vec<_> = (0..7).map(|layer| (layer == 0).then_some(4)).collect();
-        assert_eq!(KvGroups::new(&heads, &mostly, 100), one);
+        assert_eq!(KvGroups::new(&alike, &mostly, 100), one);
     }
 
     #[test]
@@ -485,7 +547,11 @@ mod tests {
         // Bytes of 32,768 tokens with groups and without, for a step of one token and blocks of 16.
         let share = |layers: usize, full: fn(usize) -> bool, window: usize| {
             let windows: Vec<_> = (0..layers).map(|layer| (!full(layer)).then_some(window)).collect();
-            let groups = KvGroups::new(&vec![KvHeads { kv_heads: 8, head_dim: 128 }; layers], &windows, 32_768);
+            let groups = KvGroups::new(
+                &vec![KvHeads { kv_heads: 8, head_dim: 128, values: KvValues::Stored }; layers],
+                &windows,
+                32_768,
+            );
             let windowed = groups.windowed.expect("groups");
             let blocks = 32_768 / 16 + windowed.tables * windowed.blocks(1, 16);
             (groups.layers * blocks) as f32 / (layers * 32_768 / 16) as f32
@@ -496,7 +562,7 @@ mod tests {
     }
 
     const fn heads(kv_heads: usize, head_dim: usize) -> KvHeads {
-        KvHeads { kv_heads, head_dim }
+        KvHeads { kv_heads, head_dim, values: KvValues::Stored }
     }
 
     #[test]
@@ -553,6 +619,21 @@ mod tests {
             }
         }
         assert!(owners.iter().all(|&n| n == 1), "{owners:?}");
+    }
+
+    #[test]
+    fn values_in_keys_take_no_memory() {
+        let shape = KvShape { kv_heads: 2, head_dim: 6, values: KvValues::InKeys(4), ..PLAIN };
+        assert_eq!((shape.value_dim(), shape.head_bytes(), shape.key_at(5, 1)), (4, 60, 90));
+        assert_eq!(shape.value_at(7, 1) - shape.key_at(7, 1), 2);
+        // All layers of 32,768 tokens in bf16: GLM-4.7-Flash, DeepSeek-V2-Lite, DeepSeek-V3. With heads of their own: decision 116.
+        let latent = KvShape { kv_heads: 1, head_dim: 576, values: KvValues::InKeys(512), block_size: 16, ..PLAIN };
+        let own = |kv_heads, head_dim| KvShape { kv_heads, head_dim, values: KvValues::Stored, ..latent };
+        for (layers, heads, head_dim, bytes) in
+            [(47, 20, 256, [54_144, 962_560]), (27, 16, 192, [31_104, 331_776]), (61, 128, 192, [70_272, 5_996_544])]
+        {
+            assert_eq!([latent, own(heads, head_dim)].map(|shape| shape.layers(layers).token_bytes()), bytes);
+        }
     }
 
     #[test]

@@ -48,7 +48,7 @@ pub use head_part::{HEAD_PARTS_MAX, HeadColumns, HeadPart};
 pub use host_matrix::HostMatrix;
 pub use host_vector::HostVector;
 pub use kv_shape::{
-    KvCacheDtype, KvFormat, KvGroups, KvHeads, KvLayout, KvPlace, KvShape, KvSplit, SplitTables, Windowed,
+    KvCacheDtype, KvFormat, KvGroups, KvHeads, KvLayout, KvPlace, KvShape, KvSplit, KvValues, SplitTables, Windowed,
 };
 pub use layer_input::{Adapter, LayerInput};
 pub use norm::{AddNorm, NextNorm, NormKind, NormWeights};
@@ -56,7 +56,8 @@ pub use part::Part;
 pub use qk_norm_rope::{NormExtent, NormOrder, Pairing, QkNormRope, QkNormWeights, RopeTable, WholeRows};
 
 pub use recurrent::{
-    ConvForm, DeltaHeads, DeltaInputs, GateOrder, HeadGate, ScanHeads, ScanInputs, ShortConv, StateShape, ValueOrder,
+    ConvForm, DeltaHeads, DeltaInputs, DeltaLayer, GateOrder, HeadGate, ScanHeads, ScanInputs, ShortConv, StateShape,
+    ValueOrder,
 };
 pub use table_rows::TableRows;
 pub use tensor::Tensor;

@@ -182,6 +182,63 @@ pub struct DeltaInputs<'a, T, V> {
     pub decays: &'a V,
 }
 
+/// What a layer of the gated delta rule computes between its projections.
+#[derive(Debug)]
+pub struct DeltaLayer<'a, T, V> {
+    /// Queries, keys and values before the convolution, then the gate of the norm, then `b` and `a`. `[tokens, any]`
+    pub projected: &'a T,
+    /// `[taps, heads.width()]`, then the biases
+    pub conv_weight: &'a V,
+    /// The convolution of queries, keys and values.
+    pub conv: ShortConv,
+    /// `exp(A_log)`, then `dt_bias`. `[2, values]`
+    pub decays: &'a V,
+    /// The sizes of the rule.
+    pub heads: DeltaHeads,
+    /// Of each head, behind the rule. `[value_dim]`
+    pub norm: &'a V,
+    /// Added to the mean of squares.
+    pub eps: f32,
+}
+
+impl<T, V> Clone for DeltaLayer<'_, T, V> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T, V> Copy for DeltaLayer<'_, T, V> {}
+
+impl<'a, T, V> DeltaLayer<'a, T, V> {
+    /// Where the gate of the norm begins.
+    pub fn first_norm_gate(&self) -> usize {
+        self.heads.width()
+    }
+
+    /// Where `b` begins.
+    pub fn first_gate(&self) -> usize {
+        self.heads.width() + self.heads.value_width()
+    }
+
+    /// The state of the rule, where that of the convolution is at `at`.
+    pub fn rule_at(&self, at: usize) -> usize {
+        at + self.conv.state_numbers(self.heads.width())
+    }
+
+    /// The norm behind the rule.
+    pub fn gate(&self) -> HeadGate<'a, T, V> {
+        HeadGate {
+            gate: self.projected,
+            first: self.first_norm_gate(),
+            scale: 1.0,
+            order: GateOrder::AfterNorm,
+            head_dim: self.heads.value_dim,
+            weight: self.norm,
+            eps: self.eps,
+        }
+    }
+}
+
 /// A gated RMS norm of heads.
 #[derive(Clone, Copy, Debug)]
 pub struct HeadGate<'a, T, V> {

@@ -1,6 +1,9 @@
 //! What fused ops compute, in plain ones: the default bodies of [`Ops`], and what a backend falls back to where it has no kernel for the fusion.
 
-use crate::{Activation, AddNorm, HeadRows, KvPlace, LayerInput, NextNorm, Ops, QkNormRope, Scoring, Tensor};
+use crate::{
+    Activation, AddNorm, DeltaInputs, DeltaLayer, HeadRows, KvPlace, LayerInput, NextNorm, Ops, QkNormRope, Scoring,
+    Tensor,
+};
 
 /// [`linear`](crate::ops::linear), then [`add_norm`](crate::ops::add_norm).
 pub fn linear_add_norm<B: Ops>(
@@ -42,4 +45,20 @@ pub fn rope_and_attention<B: Ops>(
     let HeadRows { qkv, out } = heads;
     backend.rope_and_cache(scoring.spec, qkv, transform, cache, place, device_batch);
     backend.attention(scoring, out, qkv, cache, place, device_batch);
+}
+
+/// [`causal_conv`](crate::ops::causal_conv), [`gated_delta`](crate::ops::gated_delta), then [`gated_norm`](crate::ops::gated_norm).
+pub fn delta_layer<B: Ops>(
+    backend: &mut B,
+    out: &mut Tensor<B::Storage>,
+    mixed: &mut Tensor<B::Storage>,
+    layer: DeltaLayer<Tensor<B::Storage>, B::Vector>,
+    (states, at): (&mut B::States, usize),
+    device_batch: &B::DeviceBatch,
+) {
+    let DeltaLayer { projected, conv_weight, conv, decays, heads, .. } = layer;
+    backend.causal_conv(mixed, projected, conv_weight, conv, (states, at), device_batch);
+    let inputs = DeltaInputs { qkv: mixed, gates: projected, first_gate: layer.first_gate(), decays };
+    backend.gated_delta(out, inputs, heads, (states, layer.rule_at(at)), device_batch);
+    backend.gated_norm(out, layer.gate());
 }

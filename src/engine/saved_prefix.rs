@@ -25,7 +25,7 @@ use crate::{Engine, Prompt};
 use base::TokenId;
 use base::error::{Error, Result};
 use compute::batch::{BlockId, NO_STATE, StateSlot};
-use compute::{KvFormat, KvHeads, KvLayout};
+use compute::{KvFormat, KvHeads, KvLayout, KvValues};
 use formats::DType;
 use runner::ModelInfo;
 use twox_hash::XxHash3_64;
@@ -215,11 +215,6 @@ impl Engine {
     }
 
     fn check_prefix_cache(&self) -> Result<()> {
-        if self.handle.model_info().states.slots > 0 && self.runner.peers().is_some() {
-            let what = "saving a prefix with its recurrent state takes ranks of one process: set num_processes to 1"
-                .to_owned();
-            return Err(Error::Unsupported { what });
-        }
         match self.handle.prefix_cache() {
             PrefixCache::On => Ok(()),
             PrefixCache::Off => {
@@ -256,7 +251,8 @@ impl Header {
         // Where layers differ, the fingerprint knows how.
         let is_uniform = layers.windows(2).all(|pair| pair[0] == pair[1]);
         let heads = layers.first().filter(|_| is_uniform);
-        let &KvHeads { kv_heads, head_dim } = heads.unwrap_or(&KvHeads { kv_heads: 0, head_dim: 0 });
+        let &KvHeads { kv_heads, head_dim } =
+            heads.unwrap_or(&KvHeads { kv_heads: 0, head_dim: 0, values: KvValues::Stored });
         let format = 1 + FORMATS.iter().position(|&known| known == format).expect("every format is listed");
         let shape = [format as u32, layers.len() as u32, kv_heads as u32, head_dim as u32, block_size as u32];
         Header { shape, fingerprint: info.fingerprint, salt, blocks }

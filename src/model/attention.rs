@@ -12,7 +12,7 @@ use base::error::Result;
 use compute::explain::AttentionHeads;
 use compute::ops;
 use compute::{
-    AttentionSpec, Backend, HeadRows, KvPlace, NormExtent, NormOrder, NormWeights, Pairing, Part, QkNormRope,
+    AttentionSpec, Backend, HeadRows, KvPlace, KvValues, NormExtent, NormOrder, NormWeights, Pairing, Part, QkNormRope,
     QkNormWeights, RopeTable, Scoring, Tensor, WholeRows,
 };
 use std::ops::Range;
@@ -76,6 +76,8 @@ struct Shape {
     head_dim: usize,
     /// Whether it has keys and values of its own.
     has_keys: bool,
+    /// Where the cache has values.
+    values: KvValues,
     latent: Option<spec::Latent>,
 }
 
@@ -85,9 +87,9 @@ pub struct AttentionScratch<B: Backend>(Vec<ShapeScratch<B>>);
 /// What attention of one shape writes on its way. Widths are those of this rank's heads, unless they say otherwise.
 struct ShapeScratch<B: Backend> {
     shape: Shape,
-    /// `[tokens, (heads + 2 kv_heads) * head_dim]`, or the queries alone.
+    /// `[tokens, (heads + 2 kv_heads) * head_dim]`, without values where keys have them, or the queries alone.
     qkv: Tensor<B::Storage>,
-    /// `[tokens, heads * head_dim]`
+    /// `[tokens, heads * head_dim]`, or of what is a value in the cache.
     attended: Tensor<B::Storage>,
     latent: Option<LatentScratch<B>>,
     /// What multiplies it, before the sigmoid, in a model whose layers have a gate.
@@ -196,7 +198,8 @@ impl<B: Backend> AttentionScratch<B> {
 impl Shape {
     fn of(attention: &SelfAttention) -> Shape {
         let &SelfAttention { kv_heads, head_dim, kv_source, latent, .. } = attention;
-        Shape { heads: attention.scores.heads, kv_heads, head_dim, has_keys: kv_source == KvSource::Own, latent }
+        let (has_keys, values) = (kv_source == KvSource::Own, attention.kv_values());
+        Shape { heads: attention.scores.heads, kv_heads, head_dim, has_keys, values, latent }
     }
 }
 
@@ -208,7 +211,7 @@ impl<B: Backend> ShapeScratch<B> {
         sharding: &Sharding,
         tokens: usize,
     ) -> Result<ShapeScratch<B>> {
-        let Shape { heads, kv_heads, head_dim: dim, has_keys, latent } = shape;
+        let Shape { heads, kv_heads, head_dim: dim, has_keys, latent, values } = shape;
         let value = latent.map_or(dim, |latent| latent.value);
         let shares = sharding.heads(heads, kv_heads);
         let queries = shares.own_heads().len() * dim;
@@ -223,8 +226,8 @@ impl<B: Backend> ShapeScratch<B> {
         };
         Ok(ShapeScratch {
             shape,
-            qkv: tensor(queries + if has_keys { 2 * keys } else { 0 })?,
-            attended: tensor(queries)?,
+            qkv: tensor(queries + if has_keys { values.vectors() * keys } else { 0 })?,
+            attended: tensor(shares.own_heads().len() * values.dim(dim))?,
             latent: latent
                 .map(|latent| LatentScratch::new(backend, &latent, shares.own_heads().len(), tokens))
                 .transpose()?,
@@ -351,7 +354,7 @@ impl<B: Backend> Attention<B> {
 
     /// What it computes, in order. `decoder`: of which it is a layer.
     pub fn work(&self, decoder: &DecoderSpec) -> Vec<Work<'_, B>> {
-        let Shape { kv_heads, head_dim, .. } = self.shape;
+        let Shape { kv_heads, head_dim, values, .. } = self.shape;
         let turns_whole = |&index: &usize| {
             let rope = &decoder.ropes[index];
             rope.rotary(head_dim) == head_dim && rope.pairing == Pairing::Halves
@@ -365,7 +368,10 @@ impl<B: Backend> Attention<B> {
             Input::Direct(qkv) => vec![Work::product("qkv", qkv)],
             Input::Latent(latent) => latent.work(),
         };
-        work.push(Work::Attention(AttentionHeads { spec: self.spec, kv_heads, head_dim, is_common }));
+        work.push(Work::Attention(AttentionHeads { spec: self.spec, kv_heads, head_dim, values, is_common }));
+        if let Input::Latent(latent) = &self.input {
+            work.push(latent.work_of_values());
+        }
         work.extend(self.gate.iter().map(|gate| Work::product("attention gate", gate)));
         work.push(Work::back("o", &self.output));
         work
@@ -415,8 +421,8 @@ impl<B: Backend> Attention<B> {
             layer.forward(backend, gate, x);
             ops::sigmoid_mul(backend, attended, gate);
         }
-        let attended = match (latent, &self.shape.latent) {
-            (Some(scratch), Some(latent)) => scratch.narrowed(backend, latent, attended),
+        let attended = match (&self.input, latent) {
+            (Input::Latent(projections), Some(latent)) => projections.values(backend, latent, attended),
             _ => &*attended,
         };
         match all_attended {

@@ -32,6 +32,10 @@ pub fn layer(spec: &DecoderSpec, weights: &Weights, layer: usize, pass: &Pass) -
             let (weights, experts) = (stored(weight.first()), Experts::shape(weight).experts);
             Work { name, rows, kind: Kind::Experts { weights, experts, chosen, after } }
         }
+        products::Work::Heads { name, weight } => {
+            let (weights, heads) = (stored(weight.first()), Experts::shape(weight).experts);
+            Work { name, rows, kind: Kind::Heads { weights, heads } }
+        }
         products::Work::Attention(heads) => Work { name: "attention", rows, kind: Kind::Attention(heads) },
         products::Work::Recurrence(name) => Work { name, rows, kind: Kind::Recurrence },
     };

@@ -312,6 +312,7 @@ fn self_attention(attention: &SelfAttention) -> String {
                 ("rope", value(rope)),
                 ("value", value(of_values)),
                 ("norm", norm(of_latents)),
+                ("cached", "Latent".to_owned()),
             ];
             ("latent", record("Latent", &fields))
         },

@@ -1,7 +1,7 @@
 //! Multi-head latent attention: queries, keys and values are projections of narrow ones of the input.
 //!
-//! Keys and values are expanded for every new token, so that attention, its cache and its kernels are those of heads of one size: each head begins
-//! with the numbers that are rotated, and ends with zeros where a key and a value have different sizes. Why: `docs/decisions/0116`.
+//! The latent of keys and values is what is cached, once for all heads: the projection to keys multiplies queries, and that to values what attention gives.
+//! Why: `docs/decisions/0124`.
 
 use crate::linear::{Inputs, Linear, Projection};
 use crate::norm::Norm;
@@ -24,10 +24,10 @@ pub struct Latent<B: Backend> {
     norm: Norm<B>,
     /// To what is rotated of keys.
     rope: Linear<B>,
-    /// From the latent to keys and values.
-    up: Linear<B>,
-    keys: HeadColumns,
-    values: HeadColumns,
+    /// From queries to what meets the latent. `[heads, rank, nope]`
+    keys: B::Heads,
+    /// From what attention gives to values. `[heads, value, rank]`
+    values: B::Heads,
 }
 
 /// What queries are projections of.
@@ -48,10 +48,8 @@ pub struct LatentScratch<B: Backend> {
     latents: [Tensor<B::Storage>; 2],
     /// `[tokens, rope]`
     rope: Tensor<B::Storage>,
-    /// `[tokens, heads * (nope + value)]`
-    keys_values: Tensor<B::Storage>,
-    /// What attention gives, without what its heads have besides values. `None`: they have nothing. `[tokens, heads * value]`
-    narrow: Option<Tensor<B::Storage>>,
+    /// `[tokens, heads * value]`
+    values: Tensor<B::Storage>,
 }
 
 impl<B: Backend> LatentScratch<B> {
@@ -59,37 +57,20 @@ impl<B: Backend> LatentScratch<B> {
     pub fn new(backend: &B, spec: &spec::Latent, heads: usize, tokens: usize) -> Result<LatentScratch<B>> {
         let tensor = |cols| backend.tensor(tokens, cols);
         let two = |cols| Ok([tensor(cols)?, tensor(cols)?]);
-        let is_narrow = spec.value < spec.head_dim();
         Ok(LatentScratch {
             query_latents: spec.query_rank.map(two).transpose()?,
             queries: tensor(heads * spec.key())?,
             latents: two(spec.rank)?,
             rope: tensor(spec.rope)?,
-            keys_values: tensor(heads * (spec.nope + spec.value))?,
-            narrow: is_narrow.then(|| tensor(heads * spec.value)).transpose()?,
+            values: tensor(heads * spec.value)?,
         })
     }
 
     /// Sets the tokens of this pass.
     pub fn set_rows(&mut self, tokens: usize) {
-        let LatentScratch { query_latents, queries, latents, rope, keys_values, narrow } = self;
-        let all = query_latents.iter_mut().flatten().chain(latents).chain(narrow);
-        all.chain([queries, rope, keys_values]).for_each(|tensor| tensor.set_rows(tokens));
-    }
-
-    /// The values in what attention gave. `attended` is `[tokens, heads * head_dim]`.
-    pub fn narrowed<'a>(
-        &'a mut self,
-        backend: &mut B,
-        spec: &spec::Latent,
-        attended: &'a Tensor<B::Storage>,
-    ) -> &'a Tensor<B::Storage> {
-        let Some(narrow) = &mut self.narrow else { return attended };
-        let from = HeadColumns { first: 0, step: spec.head_dim() };
-        let to = HeadColumns { first: 0, step: spec.value };
-        let heads = narrow.cols() / spec.value;
-        ops::place_heads(backend, narrow, heads, &[HeadPart { from: Some((attended, from)), to, width: spec.value }]);
-        narrow
+        let LatentScratch { query_latents, queries, latents, rope, values } = self;
+        let all = query_latents.iter_mut().flatten().chain(latents);
+        all.chain([queries, rope, values]).for_each(|tensor| tensor.set_rows(tokens));
     }
 }
 
@@ -137,9 +118,8 @@ impl<B: Backend> Latent<B> {
             down: Linear::load(backend, weights, input.clone(), &down, bias, true)?,
             norm: Norm::load(backend, &spec.norm, weights, &name(parts.norm), rank)?,
             rope: Linear::load(backend, weights, input, &rope, bias, true)?,
-            up: Linear::of(backend.matrix(&up.parts)?, None),
-            keys: up.keys,
-            values: up.values,
+            keys: backend.heads(&up.keys)?,
+            values: backend.heads(&up.values)?,
         })
     }
 
@@ -149,12 +129,18 @@ impl<B: Backend> Latent<B> {
             Queries::Input(projection) => vec![Work::product("q", projection)],
             Queries::Latent { down, up, .. } => vec![Work::product("q_down", down), Work::product("q_up", up)],
         };
-        let of_keys = [("kv_down", &self.down), ("k_rope", &self.rope), ("kv_up", &self.up)];
+        let of_keys = [("kv_down", &self.down), ("k_rope", &self.rope)];
         work.extend(of_keys.map(|(name, layer)| Work::product(name, layer)));
+        work.push(Work::Heads { name: "k_up", weight: &self.keys });
         work
     }
 
-    /// Writes queries, keys and values, which are not rotated yet. `qkv` is `[tokens, 3 * heads * head_dim]`, `x` is `[tokens, hidden]`.
+    /// The product behind attention.
+    pub fn work_of_values(&self) -> Work<'_, B> {
+        Work::Heads { name: "v_up", weight: &self.values }
+    }
+
+    /// Writes queries and keys, which are not rotated yet. `qkv` is `[tokens, (heads + 1) * head_dim]`, `x` is `[tokens, hidden]`.
     pub fn forward(
         &self,
         backend: &mut B,
@@ -162,7 +148,7 @@ impl<B: Backend> Latent<B> {
         qkv: &mut Tensor<B::Storage>,
         x: &Tensor<B::Storage>,
     ) {
-        let LatentScratch { query_latents, queries, latents: [latent, normed], rope, keys_values, .. } = scratch;
+        let LatentScratch { query_latents, queries, latents: [latent, normed], rope, .. } = scratch;
         match (&self.queries, query_latents) {
             (Queries::Latent { down, norm, up }, Some([latent, normed])) => {
                 down.forward(backend, latent, x);
@@ -175,22 +161,33 @@ impl<B: Backend> Latent<B> {
         self.down.forward(backend, latent, x);
         ops::norm(backend, normed, latent, self.norm.weights());
         self.rope.forward(backend, rope, x);
-        self.up.forward(backend, keys_values, normed);
 
-        let spec::Latent { nope, rope: rotated, value, .. } = self.spec;
         let (step, key) = (self.spec.head_dim(), self.spec.key());
-        let of_head = |kind: usize, first| HeadColumns { first: kind * self.heads * step + first, step };
-        let query = |first| Some((&*queries, HeadColumns { first, step: key }));
+        let spec::Latent { nope, rope: rotated, rank, .. } = self.spec;
+        let (of_queries, of_key) = (HeadColumns { first: nope, step: key }, HeadColumns { first: 0, step: 0 });
+        let head = |first| HeadColumns { first, step };
+        let turning = HeadPart { from: Some((&*queries, of_queries)), to: head(0), width: rotated };
+        ops::place_heads(backend, qkv, self.heads, &[turning]);
+        let key_at = self.heads * step;
         let parts = [
-            HeadPart { from: query(nope), to: of_head(0, 0), width: rotated },
-            HeadPart { from: query(0), to: of_head(0, rotated), width: nope },
-            HeadPart { from: None, to: of_head(0, key), width: step - key },
-            HeadPart { from: Some((&*rope, HeadColumns { first: 0, step: 0 })), to: of_head(1, 0), width: rotated },
-            HeadPart { from: Some((&*keys_values, self.keys)), to: of_head(1, rotated), width: nope },
-            HeadPart { from: None, to: of_head(1, key), width: step - key },
-            HeadPart { from: Some((&*keys_values, self.values)), to: of_head(2, 0), width: value },
-            HeadPart { from: None, to: of_head(2, value), width: step - value },
+            HeadPart { from: Some((&*rope, of_key)), to: head(key_at), width: rotated },
+            HeadPart { from: Some((&*normed, of_key)), to: head(key_at + rotated), width: rank },
         ];
-        ops::place_heads(backend, qkv, self.heads, &parts);
+        ops::place_heads(backend, qkv, 1, &parts);
+        let own = HeadColumns { first: 0, step: key };
+        ops::head_linear(backend, (qkv, head(rotated)), (queries, own), &self.keys);
+    }
+
+    /// The values of what attention gave. `attended` is `[tokens, heads * rank]`.
+    pub fn values<'a>(
+        &self,
+        backend: &mut B,
+        scratch: &'a mut LatentScratch<B>,
+        attended: &Tensor<B::Storage>,
+    ) -> &'a Tensor<B::Storage> {
+        let spec::Latent { rank, value, .. } = self.spec;
+        let columns = |step| HeadColumns { first: 0, step };
+        ops::head_linear(backend, (&mut scratch.values, columns(value)), (attended, columns(rank)), &self.values);
+        &scratch.values
     }
 }

@@ -35,6 +35,13 @@ pub enum Work<'a, B: Backend> {
         /// What becomes of its sums.
         after: After,
     },
+    /// A product of all tokens for each head.
+    Heads {
+        /// What explanations call it.
+        name: &'static str,
+        /// Its weights.
+        weight: &'a B::Heads,
+    },
     /// Attention over keys and values.
     Attention(AttentionHeads),
     /// A recurrence over the tokens of each sequence.

@@ -2,7 +2,7 @@
 //!
 //! Ranks compute a pass together: each has some of the heads, of the columns of the feed-forward part and of the vocabulary, and all of
 //! the residual stream. Invariant: the shares of the ranks are consecutive and not empty, and together they cover everything; only KV
-//! heads may be in several shares, where there are fewer of them than ranks.
+//! heads and groups of a selective scan may be in several shares, where there are fewer of them than ranks.
 
 use crate::spec::{DecoderSpec, FeedForward, Mixer};
 use base::error::{Error, Result};
@@ -78,14 +78,6 @@ impl Sharding {
                 wanted: "1 for an encoder, unless batch_invariant is 1",
             });
         }
-        let groups = spec.mixers().filter_map(Mixer::scan_groups).min();
-        if let Some(groups) = groups.filter(|&groups| ranks > groups) {
-            return Err(Error::Option {
-                field: "tensor_parallel_size",
-                value: format!("{ranks}, and the selective scans of the model have {groups} groups of heads"),
-                wanted: "at most the number of these groups",
-            });
-        }
         let heads = spec.mixers().map(Mixer::divisible_heads).min().unwrap_or(usize::MAX);
         let width = spec.feed_forwards().map(FeedForward::width).min().unwrap_or(usize::MAX);
         if ranks > heads || ranks > width.min(spec.hidden).min(spec.vocab) {
@@ -141,6 +133,11 @@ impl Sharding {
         let group = heads / kv_heads;
         let kv_heads = self.kv_heads(kv_heads);
         HeadShares { rank: self.rank, heads: deal_heads(group, &kv_heads), kv_heads }
+    }
+
+    /// Whether ranks share groups of heads where a layer has `groups`: then each rank has some heads of one group.
+    pub fn splits(&self, groups: usize) -> bool {
+        self.ranks > groups
     }
 
     /// The KV heads of each rank in a layer that has `kv_heads`. `[ranks]`

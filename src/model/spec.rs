@@ -8,7 +8,7 @@ use crate::rope::Rope;
 pub use crate::rope::Temperature;
 use compute::batch::BatchLimits;
 pub use compute::{Activation, Curve, NormKind, NormOrder, Reach};
-use compute::{AttentionSpec, KvFormat, KvGroups, KvHeads, KvLayout, KvPlace, ValueOrder};
+use compute::{AttentionSpec, KvFormat, KvGroups, KvHeads, KvLayout, KvPlace, KvValues, ValueOrder};
 pub use compute::{Groups, Router, Scores};
 pub use feed_forward::{
     Correction, ExpertScales, Experts, FeedForward, LayerInput, Logits, Mlp, MlpForm, SharedExpert, SharedGate,
@@ -379,7 +379,11 @@ impl DecoderSpec {
 
     /// The heads that each KV layer stores.
     fn kv_heads(&self) -> Vec<KvHeads> {
-        let heads = |&SelfAttention { kv_heads, head_dim, .. }: &SelfAttention| KvHeads { kv_heads, head_dim };
+        let heads = |attention: &SelfAttention| KvHeads {
+            kv_heads: attention.kv_heads,
+            head_dim: attention.head_dim,
+            values: attention.kv_values(),
+        };
         self.own_attentions().map(heads).collect()
     }
 
@@ -487,14 +491,6 @@ impl Mixer {
         }
     }
 
-    /// Groups of a selective scan.
-    pub fn scan_groups(&self) -> Option<usize> {
-        match self {
-            Mixer::Recurrent(Recurrent::StateSpace(scan)) => Some(scan.heads.groups),
-            Mixer::Attention(_) | Mixer::Recurrent(_) => None,
-        }
-    }
-
     /// Heads that can be dealt to ranks.
     pub fn divisible_heads(&self) -> usize {
         match self {
@@ -513,6 +509,11 @@ impl SelfAttention {
     /// Numbers in a head of what attention gives to the projection back.
     pub fn value_dim(&self) -> usize {
         self.latent.map_or(self.head_dim, |latent| latent.value)
+    }
+
+    /// Where the cache has values.
+    pub fn kv_values(&self) -> KvValues {
+        self.latent.map_or(KvValues::Stored, |latent| KvValues::InKeys(latent.rank))
     }
 
     /// Width of all key heads, and of all value heads.

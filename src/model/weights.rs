@@ -245,24 +245,45 @@ impl Weights {
         rows: &[Range<usize>],
         cols: Range<usize>,
     ) -> Result<Vec<HostMatrix>> {
-        let plain = WeightFormat::from(self.dtype);
-        let parts: Vec<HostMatrix> = match self.take_coded(name, shape)? {
-            Some(coded) => {
-                let part = |rows: &Range<usize>| coded.part(rows.clone(), plain)?.cut_columns(cols.clone(), plain);
-                rows.iter().map(part).collect::<Result<_>>()?
-            }
-            None => {
-                let (bytes, coding) = self.take(self.full_name(name, "weight"), &[shape.0, shape.1])?;
-                let whole = HostMatrix::new(bytes, coding, shape.0, shape.1);
-                let part = |rows: &Range<usize>| self.held(&whole.rows(rows.clone()), cols.clone());
-                let parts = rows.iter().map(part).collect::<Result<_>>()?;
-                let is_undivided = self.on_load != OnLoad::None && coding.is_plain();
-                self.undivided += usize::from(is_undivided && self.on_load.coding(coding, shape.1).is_none());
-                parts
-            }
-        };
+        let parts = self.parts_of(name, shape, rows, cols)?;
         self.count(name, &parts);
         Ok(parts)
+    }
+
+    /// As [`matrix_parts`](Self::matrix_parts), without counting them.
+    fn parts_of(
+        &mut self,
+        name: &str,
+        shape: (usize, usize),
+        rows: &[Range<usize>],
+        cols: Range<usize>,
+    ) -> Result<Vec<HostMatrix>> {
+        let plain = WeightFormat::from(self.dtype);
+        if let Some(coded) = self.take_coded(name, shape)? {
+            let part = |rows: &Range<usize>| coded.part(rows.clone(), plain)?.cut_columns(cols.clone(), plain);
+            return rows.iter().map(part).collect();
+        }
+        let (bytes, coding) = self.take(self.full_name(name, "weight"), &[shape.0, shape.1])?;
+        let whole = HostMatrix::new(bytes, coding, shape.0, shape.1);
+        let part = |rows: &Range<usize>| self.held(&whole.rows(rows.clone()), cols.clone());
+        let parts = rows.iter().map(part).collect::<Result<_>>()?;
+        let is_undivided = self.on_load != OnLoad::None && coding.is_plain();
+        self.undivided += usize::from(is_undivided && self.on_load.coding(coding, shape.1).is_none());
+        Ok(parts)
+    }
+
+    /// As [`parts_of`](Self::parts_of), not quantized: they are made into something else.
+    fn stored_parts(
+        &mut self,
+        name: &str,
+        shape: (usize, usize),
+        rows: &[Range<usize>],
+        cols: Range<usize>,
+    ) -> Result<Vec<HostMatrix>> {
+        let on_load = mem::replace(&mut self.on_load, OnLoad::None);
+        let parts = self.parts_of(name, shape, rows, cols);
+        self.on_load = on_load;
+        parts
     }
 
     /// The matrix `name`, `[rows, cols]`, which is not quantized where it is loaded.

@@ -19,7 +19,7 @@ use model::spec::HeadWeights;
 use model::weights::{Reading, Weights};
 
 /// What processes say to each other, raised whenever a frame or a batch changes its form: builds of one version may differ.
-const PROTOCOL: u32 = 7;
+const PROTOCOL: u32 = 8;
 
 /// A model that is about to be loaded.
 #[derive(Clone)]

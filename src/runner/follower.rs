@@ -6,10 +6,12 @@
 
 use super::Runner;
 use super::frame::{Kind, write_frame};
+use super::parallel::SENT_BYTES;
 use super::peers::{Next, Order, Peers};
 use super::wire::{BatchBounds, BatchDecoder};
 use base::error::{Error, Result, filled};
-use compute::batch::{Batch, BlockId};
+use compute::batch::{Batch, BlockId, StateSlot};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -25,6 +27,10 @@ pub struct Follower {
     /// Blocks of the KV cache, and bytes of one, over all ranks of this process.
     num_blocks: usize,
     block_bytes: usize,
+    /// Slots of recurrent states.
+    num_states: usize,
+    /// The state that the leader reads or writes part by part, over all ranks of this process.
+    state: Vec<u8>,
     /// Passes that have begun and not ended.
     in_flight: usize,
 }
@@ -39,7 +45,7 @@ pub struct Served {
 }
 
 impl Follower {
-    /// Serves with `runner`, which computes all ranks of this process, of which a block takes `block_bytes`.
+    /// Serves with `runner`, which computes all ranks of this process, where a block takes `block_bytes` and a recurrent state `state_bytes`.
     ///
     /// # Errors
     ///
@@ -48,10 +54,12 @@ impl Follower {
         runner: Box<dyn Runner>,
         peers: Arc<Peers>,
         bounds: BatchBounds,
-        block_bytes: usize,
+        [block_bytes, state_bytes]: [usize; 2],
     ) -> Result<Follower> {
         let (decoder, batch) = (BatchDecoder::new(bounds), Batch::within(&bounds.limits)?);
-        Ok(Follower { runner, peers, decoder, batch, num_blocks: bounds.num_blocks, block_bytes, in_flight: 0 })
+        let BatchBounds { num_blocks, num_states, .. } = bounds;
+        let state = filled(0, state_bytes, "a recurrent state", "num_processes")?;
+        Ok(Follower { runner, peers, decoder, batch, num_blocks, block_bytes, num_states, state, in_flight: 0 })
     }
 
     /// The leader, and whether it asks for something.
@@ -116,6 +124,8 @@ impl Follower {
         let carried_out = match head.kind {
             Kind::Batch => self.submit(&payload),
             Kind::Read => self.read(&payload),
+            Kind::ReadState => self.read_state(&payload, head.number),
+            Kind::WriteState => self.write_state(&payload, head.number),
             _ => self.write(&payload, head.number),
         };
         self.peers.recycle(payload);
@@ -150,6 +160,41 @@ impl Follower {
         }
         self.runner.write_blocks(&blocks, from)?;
         self.answer(Kind::Written, &[])
+    }
+
+    /// The state is copied when its first part is asked for: no pass changes it before the leader has all parts.
+    fn read_state(&mut self, payload: &[u8], slot: u64) -> Result<()> {
+        let (slot, part, _) = self.part_of_state(payload, slot)?;
+        if part.start == 0 {
+            self.runner.read_state(slot, &mut self.state)?;
+        }
+        self.answer(Kind::State, &self.state[part])
+    }
+
+    fn write_state(&mut self, payload: &[u8], slot: u64) -> Result<()> {
+        let (slot, part, from) = self.part_of_state(payload, slot)?;
+        if from.len() != part.len() {
+            return Err(self.refuse("sent a part of a recurrent state that has other bytes".to_owned()));
+        }
+        self.state[part.clone()].copy_from_slice(from);
+        if part.end == self.state.len() {
+            self.runner.write_state(slot, &self.state)?;
+        }
+        self.answer(Kind::Written, &[])
+    }
+
+    /// The slot, the bytes of the part that `payload` names, and what follows its name.
+    fn part_of_state<'a>(&self, payload: &'a [u8], slot: u64) -> Result<(StateSlot, Range<usize>, &'a [u8])> {
+        let slot = StateSlot::try_from(slot).ok().filter(|slot| (*slot as usize) < self.num_states);
+        let part = payload.split_first_chunk().map(|(part, rest)| (u32::from_le_bytes(*part) as usize, rest));
+        let parts = self.state.len().div_ceil(SENT_BYTES);
+        match (slot, part.filter(|(part, _)| *part < parts)) {
+            (Some(slot), Some((part, rest))) => {
+                let first = part * SENT_BYTES;
+                Ok((slot, first..self.state.len().min(first + SENT_BYTES), rest))
+            }
+            _ => Err(self.refuse("named a recurrent state that does not exist".to_owned())),
+        }
     }
 
     fn blocks(&self, payload: &[u8]) -> Result<Vec<BlockId>> {

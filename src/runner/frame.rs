@@ -34,12 +34,21 @@ pub enum Kind {
     /// The sender is alive, has sent `number` frames of other kinds on this connection, and the bytes in the payload on the stream for
     /// numbers. `[1]`, 8 bytes
     Alive = 12,
+    /// Asks for part of the recurrent state in slot `number`: which part, 4 bytes.
+    ReadState = 13,
+    /// The follower's numbers in that part, rank after rank.
+    State = 14,
+    /// Part of the recurrent state in slot `number` for the follower's ranks: which part, 4 bytes, and its bytes.
+    WriteState = 15,
 }
 
 impl Kind {
     fn of(number: u32) -> Option<Kind> {
         use Kind::*;
-        let all = [Hello, Welcome, Agree, Agreed, Batch, Read, Blocks, Write, Written, End, Failed, Alive];
+        let all = [
+            Hello, Welcome, Agree, Agreed, Batch, Read, Blocks, Write, Written, End, Failed, Alive, ReadState, State,
+            WriteState,
+        ];
         all.into_iter().find(|kind| *kind as u32 == number)
     }
 }

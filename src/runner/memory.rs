@@ -329,7 +329,7 @@ mod tests {
     use super::*;
     use crate::Device;
     use compute::cpu::Cpu;
-    use compute::{Device as _, KvFormat, KvShape};
+    use compute::{Device as _, KvFormat, KvShape, KvValues};
     use formats::DType;
 
     const CPU: Defaults = Cpu::DEFAULTS;
@@ -404,7 +404,13 @@ mod tests {
 
     fn sizes() -> (BatchLimits, KvLayout) {
         let limits = BatchLimits { tokens: 8, rows: 4, model_len: 60, block_size: 16, ..BatchLimits::NONE };
-        let shape = KvShape { kv_heads: 1, head_dim: 8, block_size: 16, format: KvFormat::Plain(DType::Bf16) };
+        let shape = KvShape {
+            kv_heads: 1,
+            head_dim: 8,
+            values: KvValues::Stored,
+            block_size: 16,
+            format: KvFormat::Plain(DType::Bf16),
+        };
         (limits, shape.layers(2))
     }
 

@@ -8,6 +8,8 @@
 //! Invariant: every rank gets the same orders in the same order. A rank that fails says so to the [barrier](super::barrier), releases the
 //! others from their waits, and the engine ends with its error.
 
+mod states;
+
 use super::follower::Follower;
 use super::leader::Leader;
 use super::pass_runner::PassRunner;
@@ -18,7 +20,6 @@ use super::{ModelInfo, Runner};
 use base::error::{Error, Result, filled};
 use compute::batch::{Batch, BatchLimits, BlockId, Sampled, StateSlot};
 use compute::{Backend, KvLayout};
-use model::decoder::StateRun;
 use model::shard::{Sharding, first_with_kv_head};
 use os::lock::{Condvar, Mutex};
 use os::thread::{STACK_BYTES, spawn};
@@ -188,8 +189,8 @@ impl<B: Backend + 'static> ParallelRunner<B> {
         let ModelInfo { limits, num_kv_blocks: num_blocks, vocab_size, .. } = *info;
         let num_states = info.states.slots;
         let bounds = BatchBounds { limits, num_blocks, num_states, vocab_size, depth: B::DEPTH };
-        let block_bytes = self.own_block_bytes();
-        Follower::new(Box::new(self), peers, bounds, block_bytes)
+        let bytes = [self.own_block_bytes(), self.state_bytes(self.own())];
+        Follower::new(Box::new(self), peers, bounds, bytes)
     }
 
     /// The ranks of this process.
@@ -365,40 +366,36 @@ impl<B: Backend + 'static> Runner for ParallelRunner<B> {
 
     fn read_state(&mut self, slot: StateSlot, to: &mut [u8]) -> Result<()> {
         self.finish()?;
-        let read = |other: &Other| -> Receiver<Vec<u8>> {
-            let (answer, read) = sync_channel(1);
-            other.orders.give(Order::ReadState { slot, answer });
-            read
-        };
-        let others: Vec<_> = self.others.iter().map(read).collect();
-        let mut own = buffer(self.first.state_shape().slot_bytes())?;
-        self.first.read_state(slot, &mut own)?;
-        let mut place = |runs: &[StateRun], bytes: &[u8]| {
-            for (all, own) in runs.iter().map(bytes_of) {
-                to[all].copy_from_slice(&bytes[own]);
-            }
-        };
-        place(&self.first.state_runs()[0], &own);
-        for (runs, read) in self.first.state_runs()[1..].iter().zip(&others) {
-            place(runs, &self.answer(read)?);
+        if self.rank.process() > 0 {
+            return self.read_own_state(slot, to);
+        }
+        let own = self.own();
+        let mut bytes = buffer(self.state_bytes(own.clone()))?;
+        self.read_own_state(slot, &mut bytes)?;
+        self.place_state(own, &bytes, to);
+        for (at, ranks) in self.others_ranks().enumerate() {
+            let mut bytes = buffer(self.state_bytes(ranks.clone()))?;
+            let leader = self.leader.as_mut().expect("there are ranks of other processes");
+            leader.read_state(at, slot, &mut bytes)?;
+            self.place_state(ranks, &bytes, to);
         }
         Ok(())
     }
 
     fn write_state(&mut self, slot: StateSlot, from: &[u8]) -> Result<()> {
-        let part = |runs: &[StateRun]| -> Result<Vec<u8>> {
-            let mut bytes = buffer(runs.iter().map(|run| run.len).sum::<usize>() * size_of::<f32>())?;
-            for (all, own) in runs.iter().map(bytes_of) {
-                bytes[own].copy_from_slice(&from[all]);
-            }
-            Ok(bytes)
-        };
-        let mut parts = self.first.state_runs().iter().map(|runs| part(runs)).collect::<Result<Vec<_>>>()?.into_iter();
-        let own = parts.next().expect("a rank of this process is the first");
-        for (other, from) in self.others.iter().zip(parts) {
-            other.orders.give(Order::WriteState { slot, from });
+        if self.rank.process() > 0 {
+            return self.write_own_state(slot, from);
         }
-        self.first.write_state(slot, &own)
+        if self.leader.is_some() {
+            self.finish()?;
+        }
+        for (at, ranks) in self.others_ranks().enumerate() {
+            let bytes = self.parts_of_state(ranks, from)?;
+            let leader = self.leader.as_mut().expect("there are ranks of other processes");
+            leader.write_state(at, slot, &bytes)?;
+        }
+        let bytes = self.parts_of_state(self.own(), from)?;
+        self.write_own_state(slot, &bytes)
     }
 
     fn peers(&self) -> Option<&Arc<Peers>> {
@@ -504,12 +501,6 @@ impl<B: Backend + 'static> ParallelRunner<B> {
         self.first.abandon();
         failure_of(&self.rank, error)
     }
-}
-
-/// The bytes of a run, in the state of the whole model and in that of its rank.
-fn bytes_of(run: &StateRun) -> (Range<usize>, Range<usize>) {
-    let bytes = |first: usize| first * size_of::<f32>()..(first + run.len) * size_of::<f32>();
-    (bytes(run.all), bytes(run.own))
 }
 
 fn buffer(bytes: usize) -> Result<Vec<u8>> {

@@ -118,7 +118,7 @@ struct State {
 
 /// What the leader asks of a follower.
 pub struct Order {
-    /// [`Kind::Batch`], [`Kind::Read`] or [`Kind::Write`], and the number of its frame.
+    /// A batch, or what is read or written, and the number of its frame.
     pub head: Head,
     /// Its payload, to be [given back](Peers::recycle).
     pub payload: Vec<u8>,

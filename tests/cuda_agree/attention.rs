@@ -7,7 +7,7 @@ use crate::scene::{
 use compute::batch::Batch;
 use compute::cuda::Cuda;
 use compute::ops;
-use compute::{AttentionSpec, Device, KvFormat, KvHeads, KvLayout, KvShape, Reach, Rounding, Scoring};
+use compute::{AttentionSpec, Device, KvFormat, KvHeads, KvLayout, KvShape, KvValues, Reach, Rounding, Scoring};
 use formats::DType;
 
 pub struct AttentionCase {
@@ -313,7 +313,7 @@ impl AttentionInput {
     ) -> AttentionInput {
         let AttentionCase { heads, kv_heads, head_dim, block_size, .. } = *case;
         // The second layer is what a kernel may ask for ahead and must not use.
-        let shape = KvShape { kv_heads, head_dim, block_size, format };
+        let shape = KvShape { kv_heads, head_dim, values: KvValues::Stored, block_size, format };
         // What no token attends to is NaN.
         let spec = case.spec();
         // With int8 by the bits of scales that are no numbers.
@@ -482,7 +482,11 @@ fn layers_of_two_shapes_share_a_step_and_its_block_tables() {
                 let [first, second] = &inputs;
                 let layout = KvLayout {
                     layers: [first.shape, second.shape]
-                        .map(|shape| KvHeads { kv_heads: shape.kv_heads, head_dim: shape.head_dim })
+                        .map(|shape| KvHeads {
+                            kv_heads: shape.kv_heads,
+                            head_dim: shape.head_dim,
+                            values: KvValues::Stored,
+                        })
                         .to_vec(),
                     ..first.shape.layers(0)
                 };
@@ -526,7 +530,7 @@ fn layers_of_two_shapes_share_a_step_and_its_block_tables() {
 }
 
 /// Rows that each bring some tokens of the one sequence of `whole`.
-fn parts(whole: &Batch, parts: &[(usize, usize)]) -> Batch {
+pub fn parts(whole: &Batch, parts: &[(usize, usize)]) -> Batch {
     let mut batch = Batch { row_starts: vec![0], table_width: whole.table_width, ..Batch::default() };
     for &(start, end) in parts {
         batch.token_ids.extend(&whole.token_ids[start..end]);

@@ -10,6 +10,7 @@ mod experts;
 mod gated_linear;
 #[path = "../inputs/mod.rs"]
 mod inputs;
+mod latent;
 mod linear;
 mod linear_add_norm;
 mod logprobs;

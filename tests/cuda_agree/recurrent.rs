@@ -1,9 +1,15 @@
 //! `causal_conv`, `gated_delta`, `selective_scan`, `gated_norm` and `copy_states` against obvious loops.
 
 use crate::inputs::recurrent::{self, CONVS, DELTAS, FIRST_GATE, Gate, ROWS, Row, SCANS, SLOTS, place};
-use crate::scene::{FEW_OPERATIONS, Near, Random, assert_near, bound, filled, numbers, on_device, poisoned, staged};
+use crate::scene::{
+    FEW_OPERATIONS, Near, Random, assert_near, bound, filled, launched, numbers, on_device, poisoned, staged, unit,
+};
 use compute::batch::NO_STATE;
-use compute::{DeltaInputs, Device, GateOrder, HeadGate, ScanInputs, StateShape, ops};
+use compute::cuda::Cuda;
+use compute::{
+    ConvForm, DeltaHeads, DeltaInputs, DeltaLayer, Device, GateOrder, HeadGate, ScanInputs, ShortConv, StateShape,
+    ValueOrder, ops,
+};
 use formats::DType;
 
 /// Results in f32, of which each is off by at most `error`.
@@ -64,6 +70,55 @@ fn gated_delta_rules_agree() {
             let what = format!("{heads:?}, {dtype:?}");
             assert_near(&cuda.read(&out).unwrap(), &expected, bound(dtype), &what);
             assert_near(&recurrent::contents(cuda, &states), &near_f32(&after, error), 1e-4, &what);
+        }
+    });
+}
+
+/// Rows of whole chunks and of parts, beside rows of few tokens, with states that are kept in the middle of a chunk and at its end.
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn delta_rules_of_prompts_agree_in_chunks() {
+    const PROMPTS: &[Row] = &[
+        Row { tokens: 150, source: NO_STATE, slot: 0, saves: &[(63, 3), (99, 4)] },
+        Row { tokens: 1, source: 8, slot: 8, saves: &[] },
+        Row { tokens: 17, source: 1, slot: 2, saves: &[] },
+        Row { tokens: 16, source: 6, slot: 6, saves: &[(3, 5)] },
+        Row { tokens: 64, source: 7, slot: 7, saves: &[] },
+    ];
+    on_device(|cuda, dtype| {
+        for (order, values) in [(ValueOrder::Grouped, 2), (ValueOrder::Tiled, 6)] {
+            for slow in [1.0, 0.01] {
+                let heads = DeltaHeads { keys: 2, values, order, key_dim: 128, value_dim: 128 };
+                let batch = recurrent::batch(PROMPTS);
+                let mut random = Random(12);
+                let gate_width = FIRST_GATE + 2 * heads.values + 2;
+                let qkv = numbers(&mut random, batch.tokens() * heads.width(), 2.0, dtype);
+                let gates = numbers(&mut random, batch.tokens() * gate_width, 3.0, dtype);
+                let mut decays = recurrent::decays(&mut random, heads.values);
+                decays[..heads.values].iter_mut().for_each(|rate| *rate *= slow);
+                let (state, at, _) = place(heads.state_numbers());
+                let contents = random.numbers(SLOTS * state, 1.0);
+                let (expected, after) = recurrent::delta(heads, &batch, [&qkv, &gates, &decays, &contents]);
+                let mut states = recurrent::states(cuda, &contents, state);
+                let (device_batch, decays) = (staged(cuda, &batch), cuda.table(&decays).unwrap());
+                let (qkv, gates) = (filled(cuda, &qkv, heads.width()), filled(cuda, &gates, gate_width));
+                let mut out = poisoned(cuda, batch.tokens(), heads.value_width());
+                let inputs = DeltaInputs { qkv: &qkv, gates: &gates, first_gate: FIRST_GATE, decays: &decays };
+                let names = launched(cuda, |cuda| {
+                    ops::gated_delta(cuda, &mut out, inputs, heads, (&mut states, at), &device_batch);
+                });
+                let what = format!("{heads:?}, rates {slow}, {dtype:?}");
+                assert!(names.iter().any(|name| name.starts_with("gated_delta_chunks")), "{what}: {names:?}");
+                assert_eq!(names.len(), 2, "{what}: rows of few tokens have the other kernel");
+                // Keys, values and what they change are rounded to the number type.
+                let greatest = |values: &[f32]| values.iter().fold(0.0, |most: f64, &v| most.max(f64::from(v).abs()));
+                let error = 4.0 * unit(dtype) * greatest(&expected);
+                let near = |&value: &f32| Near::stored(f64::from(value), error, dtype);
+                let expected: Vec<Near> = expected.iter().map(near).collect();
+                assert_near(&cuda.read(&out).unwrap(), &expected, 3.0 * bound(dtype), &what);
+                let error = 4.0 * unit(dtype) * greatest(&after);
+                assert_near(&recurrent::contents(cuda, &states), &near_f32(&after, error), 3.0 * bound(dtype), &what);
+            }
         }
     });
 }
@@ -134,6 +189,89 @@ fn how_a_prompt_is_cut_changes_no_bit_of_a_delta_rule() {
             for cuts in [&[1][..], &[2], &[3, 4], &[1, 2, 3, 4, 5, 6], &[6]] {
                 assert!(run(cuts) == whole, "{heads:?}, {dtype:?}, cut at {cuts:?}");
             }
+        }
+    });
+}
+
+/// For rows of one token, in the middle of a prompt, and where there are more rows than the kernel for a whole layer takes.
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn a_layer_has_the_bits_of_its_three_ops() {
+    const DECODE: &[Row] = &[
+        Row { tokens: 1, source: NO_STATE, slot: 0, saves: &[] },
+        Row { tokens: 1, source: 8, slot: 8, saves: &[(0, 5)] },
+        Row { tokens: 1, source: 1, slot: 2, saves: &[] },
+        Row { tokens: 1, source: 6, slot: NO_STATE, saves: &[] },
+    ];
+    let conv = ShortConv { taps: 4, form: ConvForm::Silu, has_bias: false };
+    let wide = |keys, values, order| DeltaHeads { keys, values, order, key_dim: 128, value_dim: 128 };
+    on_device(|cuda, dtype| {
+        for (heads, rows, is_one) in [
+            (wide(2, 2, ValueOrder::Grouped), DECODE, true),
+            (wide(2, 4, ValueOrder::Tiled), DECODE, true),
+            (wide(1, 3, ValueOrder::Grouped), &DECODE[..1], true),
+            (wide(2, 8, ValueOrder::Tiled), DECODE, true),
+            (wide(1, 5, ValueOrder::Grouped), DECODE, false),
+            (wide(2, 4, ValueOrder::Grouped), ROWS, false),
+            (DeltaHeads { key_dim: 64, ..wide(2, 4, ValueOrder::Grouped) }, DECODE, false),
+        ] {
+            let batch = recurrent::batch(rows);
+            let (mut random, tokens) = (Random(9), batch.tokens());
+            let width = heads.width() + heads.value_width() + 2 * heads.values + 6;
+            let projected = filled(cuda, &numbers(&mut random, tokens * width, 2.0, dtype), width);
+            let conv_weight =
+                cuda.table(&numbers(&mut random, conv.weight_numbers(heads.width()), 0.7, dtype)).unwrap();
+            let decays = cuda.table(&recurrent::decays(&mut random, heads.values)).unwrap();
+            let norm = cuda.table(&random.numbers(heads.value_dim, 1.0)).unwrap();
+            let layer = DeltaLayer {
+                projected: &projected,
+                conv_weight: &conv_weight,
+                conv,
+                decays: &decays,
+                heads,
+                norm: &norm,
+                eps: 1e-6,
+            };
+            let (state, at, _) = place(conv.state_numbers(heads.width()) + heads.state_numbers());
+            let contents = random.numbers(SLOTS * state, 1.0);
+            let device_batch = staged(cuda, &batch);
+            let mut mixed = poisoned(cuda, tokens, heads.width());
+            let mut run = |cuda: &mut Cuda, apart: bool| {
+                let mut states = recurrent::states(cuda, &contents, state);
+                let mut out = filled(cuda, &vec![0.0; tokens * heads.value_width()], heads.value_width());
+                let names = launched(cuda, |cuda| {
+                    if !apart {
+                        ops::delta_layer(cuda, &mut out, &mut mixed, layer, (&mut states, at), &device_batch);
+                        return;
+                    }
+                    ops::causal_conv(
+                        cuda,
+                        &mut mixed,
+                        &projected,
+                        &conv_weight,
+                        conv,
+                        (&mut states, at),
+                        &device_batch,
+                    );
+                    let (first_gate, place) = (layer.first_gate(), (&mut states, layer.rule_at(at)));
+                    let inputs = DeltaInputs { qkv: &mixed, gates: &projected, first_gate, decays: &decays };
+                    ops::gated_delta(cuda, &mut out, inputs, heads, place, &device_batch);
+                    ops::gated_norm(cuda, &mut out, layer.gate());
+                });
+                (names, cuda.read(&out).unwrap(), recurrent::contents(cuda, &states))
+            };
+            let (names, out, after) = run(cuda, false);
+            let (_, wanted, wanted_after) = run(cuda, true);
+            let what = format!("{heads:?}, {tokens} tokens, {dtype:?}");
+            assert_eq!(names.iter().any(|name| name == "delta_step"), is_one, "{what}: {names:?}");
+            // Of a row that pads the batch nobody reads a result.
+            let own = |out: Vec<f32>| -> Vec<f32> {
+                let rows = out.chunks(heads.value_width()).zip(&batch.state_slots);
+                let is_own = |(_, slot): &(&[f32], &u32)| tokens != batch.rows() || **slot != NO_STATE;
+                rows.filter(is_own).flat_map(|(row, _)| row.to_vec()).collect()
+            };
+            assert!(own(out) == own(wanted), "{what}: results");
+            assert!(after == wanted_after, "{what}: states");
         }
     });
 }

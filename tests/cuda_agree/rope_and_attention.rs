@@ -7,8 +7,8 @@ use compute::batch::{Batch, WindowTable};
 use compute::cuda::{Chaining, Cuda, Vector};
 use compute::ops;
 use compute::{
-    AttentionSpec, Device, HeadRows, KvPlace, KvShape, NormExtent, NormOrder, Pairing, QkNormRope, QkNormWeights,
-    RopeTable, Rounding, Scoring,
+    AttentionSpec, Device, HeadRows, KvPlace, KvShape, KvValues, NormExtent, NormOrder, Pairing, QkNormRope,
+    QkNormWeights, RopeTable, Rounding, Scoring,
 };
 use formats::DType;
 
@@ -143,7 +143,7 @@ impl Case {
     fn shape(&self, dtype: DType) -> KvShape {
         let Case { kv_heads, head_dim, block_size, .. } = *self;
         // The second layer is what a kernel may ask for ahead and must not use.
-        KvShape { kv_heads, head_dim, block_size, format: dtype.into() }
+        KvShape { kv_heads, head_dim, values: KvValues::Stored, block_size, format: dtype.into() }
     }
 
     fn tables(&self, cuda: &mut Cuda, dtype: DType) -> Tables {

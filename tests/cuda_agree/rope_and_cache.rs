@@ -8,7 +8,7 @@ use compute::batch::{Batch, BlockCopy};
 use compute::cuda::{Cuda, KvCache};
 use compute::ops;
 use compute::{
-    AttentionSpec, Device, KvFormat, KvHeads, KvLayout, KvShape, NormExtent, NormOrder, Pairing, QkNormRope,
+    AttentionSpec, Device, KvFormat, KvHeads, KvLayout, KvShape, KvValues, NormExtent, NormOrder, Pairing, QkNormRope,
     QkNormWeights, RopeTable,
 };
 use formats::DType;
@@ -156,7 +156,7 @@ fn heads_are_normalized_rotated_and_cached() {
                 let values = numbers(&mut random, tokens * cols, 2.0, dtype);
                 let tables = Tables::new(variant, [heads, kv_heads], d, dtype, &mut random);
                 let [query, key] = [0, 1].map(|i| cuda.vector(&[host_vector(&tables.norms[i], dtype)]).unwrap());
-                let shape = KvShape { kv_heads, head_dim: d, block_size, format };
+                let shape = KvShape { kv_heads, head_dim: d, values: KvValues::Stored, block_size, format };
                 let mut cache = cuda.kv_cache(&shape.layers(2), scene.blocks).unwrap();
                 let size = scene.blocks * 2 * shape.block_bytes();
                 cache.fill(&vec![0xff; size]).unwrap();
@@ -263,7 +263,7 @@ fn many_tokens_have_the_bits_of_few() {
             let tables = Tables::new(variant, [heads, kv_heads], head_dim, dtype, &mut random);
             let [query, key] = [0, 1].map(|i| cuda.vector(&[host_vector(&tables.norms[i], dtype)]).unwrap());
             let rope = cuda.table(&tables.rope).unwrap();
-            let shape = KvShape { kv_heads, head_dim, block_size, format: dtype.into() };
+            let shape = KvShape { kv_heads, head_dim, values: KvValues::Stored, block_size, format: dtype.into() };
             let blocks = tokens.div_ceil(block_size) + 2;
             let mut slots = random.permutation(blocks * block_size);
             slots.truncate(tokens);
@@ -338,7 +338,7 @@ fn int8_values(layer: &[u8], shape: &KvShape) -> Vec<f32> {
 #[ignore = "needs an NVIDIA GPU: --include-ignored"]
 fn blocks_are_copied_in_every_layer() {
     on_device(|cuda, dtype| {
-        let heads = |kv_heads, head_dim| KvHeads { kv_heads, head_dim };
+        let heads = |kv_heads, head_dim| KvHeads { kv_heads, head_dim, values: KvValues::Stored };
         let (narrow, wide) = (heads(2, 64), heads(1, 256));
         for layers in [vec![narrow; 3], vec![narrow, narrow, wide, narrow, wide, wide]] {
             let layout = KvLayout { layers, split: None, block_size: 16, format: dtype.into() };

@@ -10,8 +10,8 @@ use compute::batch::{Batch, Sampling};
 use compute::cuda::{Chaining, Cuda, DeviceBatch, KvCache, Matrix, Tensor, Vector};
 use compute::ops;
 use compute::{
-    Activation, AddNorm, AttentionSpec, Device, HeadRows, HostMatrix, KvFormat, KvShape, LayerInput, NextNorm,
-    NormKind, NormWeights, Pairing, QkNormRope, RopeTable, Rounding,
+    Activation, AddNorm, AttentionSpec, Device, HeadRows, HostMatrix, KvFormat, KvShape, KvValues, LayerInput,
+    NextNorm, NormKind, NormWeights, Pairing, QkNormRope, RopeTable, Rounding,
 };
 use formats::DType;
 
@@ -56,7 +56,13 @@ impl Model {
     ) -> Model {
         let mut random = Random(6);
         let scene = Scene::new(rows, 16, &mut random);
-        let shape = KvShape { kv_heads: KV_HEADS, head_dim: HEAD_DIM, block_size: 16, format: dtype.into() };
+        let shape = KvShape {
+            kv_heads: KV_HEADS,
+            head_dim: HEAD_DIM,
+            values: KvValues::Stored,
+            block_size: 16,
+            format: dtype.into(),
+        };
         let mut cache = cuda.kv_cache(&shape.layers(1), scene.blocks).unwrap();
         let cached = numbers(&mut random, scene.blocks * shape.block_bytes() / 2, 1.0, dtype);
         cache.fill(&coded(&cached, dtype)).unwrap();
@@ -303,7 +309,9 @@ fn opening_and_freeing_twenty_times_leaves_the_device_as_it_was() {
 #[ignore = "needs an NVIDIA GPU: --include-ignored"]
 fn memory_that_is_not_there_is_an_error_with_facts() {
     on_device(|cuda, dtype| {
-        let shape = KvShape { kv_heads: 64, head_dim: 128, block_size: 64, format: dtype.into() }.layers(64);
+        let shape =
+            KvShape { kv_heads: 64, head_dim: 128, values: KvValues::Stored, block_size: 64, format: dtype.into() }
+                .layers(64);
         let error = cuda.kv_cache(&shape, 1 << 20).err().expect("no device holds that");
         let Error::OutOfMemory { bytes, knob, .. } = error else { panic!("{error}") };
         assert_eq!((bytes, knob), (shape.block_bytes() as u64 * (1 << 20), "kv_cache_bytes"));
@@ -317,7 +325,8 @@ fn memory_that_is_not_there_is_an_error_with_facts() {
 #[ignore = "needs an NVIDIA GPU: --include-ignored"]
 fn what_the_kernels_do_not_know_is_refused_when_the_model_loads() {
     on_device(|cuda, dtype| {
-        let shape = KvShape { kv_heads: 1, head_dim: 128, block_size: 64, format: dtype.into() };
+        let shape =
+            KvShape { kv_heads: 1, head_dim: 128, values: KvValues::Stored, block_size: 64, format: dtype.into() };
         for (what, shape) in [
             ("heads of 72", KvShape { head_dim: 72, ..shape }),
             ("blocks of 8", KvShape { block_size: 8, ..shape }),

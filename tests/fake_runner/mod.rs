@@ -15,7 +15,7 @@ use compute::batch::{
     Batch, BatchLimits, BlockId, FROM_PREVIOUS, LogitBias, MAX_LOGPROBS, NO_MASK, NO_STATE, NO_TOKEN, Sampled,
     Sampling, StateSlot,
 };
-use compute::{KvFormat, KvShape, Windowed};
+use compute::{KvFormat, KvShape, KvValues, Windowed};
 use engine::sampling_params::SamplingParams;
 use formats::DType;
 use runner::{Device, Loaded, ModelInfo, Runner, StateInfo};
@@ -140,6 +140,7 @@ pub fn load_beside(shape: Shape, memory_left: Arc<AtomicUsize>) -> Loaded {
         kv_layout: KvShape {
             kv_heads: 1,
             head_dim: 1,
+            values: KvValues::Stored,
             block_size: limits.block_size,
             format: KvFormat::Plain(DType::F32),
         }

@@ -717,6 +717,16 @@ FAMILIES = {
         ),
         dict(seed=2304, absent=["time_step_limit"]),
     ),
+    # One group of a scan whose heads, and those of attention, four ranks divide.
+    "falcon_h1-f32-one-group": (
+        "falcon_h1",
+        "float32",
+        dict(
+            FALCON, num_attention_heads=4, num_key_value_heads=2, mamba_n_heads=5, mamba_d_head=16, mamba_d_ssm=80, mamba_n_groups=1,
+            mamba_rms_norm=True, intermediate_size=40,
+        ),
+        dict(seed=2305, absent=["time_step_limit"]),
+    ),
     # Inputs of layers; the last five layers read the keys of the last layer of their kind before them, which is neither the first nor the
     # last one.
     "gemma4-f32-per-layer": (
@@ -890,6 +900,16 @@ FAMILIES |= {
             layer_types=[L, F] * 2, mamba_n_heads=4, mamba_n_groups=2, mamba_d_head=32,
         ) | GRANITE,
         dict(seed=4500, absent=["time_step_limit"]),
+    ),
+    # Two groups of a scan and seven experts, which three and four ranks divide.
+    "granitemoehybrid-f32-seven-experts": (
+        "granitemoehybrid",
+        "float32",
+        dict(
+            SHARED | MAMBA, num_attention_heads=4, num_key_value_heads=2, intermediate_size=24, shared_intermediate_size=40,
+            num_local_experts=7, num_experts_per_tok=3, layer_types=[L, F], mamba_n_heads=8, mamba_n_groups=2, mamba_d_head=16,
+        ) | GRANITE,
+        dict(seed=2406, absent=["time_step_limit"]),
     ),
     "granitemoehybrid-bf16-experts": (
         "granitemoehybrid",

@@ -232,8 +232,8 @@ fn a_layer_of_any_family_launches_at_most_two_kernels_more_than_one_of_llama() {
             "gemma4_text-bf16-per-layer" => 3,
             // Experts as below, behind gated attention or a delta rule.
             "qwen3_5_moe-bf16-wrapped" | "qwen3_next-bf16-not-normed" => 7,
-            // Latent attention: products and norms of two latents, and keys and values that are put together.
-            "deepseek_v3-bf16-halves" | "glm4_moe_lite-bf16-not-normed" => 9,
+            // Latent attention: products and norms of two latents, products of each head, queries and keys that are put together, and sums of parts of keys.
+            "deepseek_v3-bf16-halves" | "glm4_moe_lite-bf16-not-normed" => 11,
             // An MLP and experts, with five norms and a sum that begins with zeros.
             "gemma4_text-bf16-experts" => 9,
             // A router, its choice, a sum, and an expert that computes all tokens.

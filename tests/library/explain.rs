@@ -61,7 +61,7 @@ fn a_gpu_is_explained_without_one() {
                 "gemv_shared_r8_s2",
                 "attention_decode_raw_d64",
                 "gemv_shared_r8_s2",
-                "gemv_shared_gated_r16_s2",
+                "gemv_shared_r16_s2",
                 "gemv_shared_r8_s2",
                 "gemv_shared_r16_s2",
             ],
@@ -73,7 +73,7 @@ fn a_gpu_is_explained_without_one() {
                 "gemm_swap_ab_t32",
                 "attention_decode_raw_d64",
                 "gemm_swap_ab_added_t32",
-                "gemm_swap_ab_gated_t32",
+                "gemm_swap_ab_t32",
                 "gemm_swap_ab_added_t32",
                 "gemm_swap_ab_t32",
             ],
@@ -137,14 +137,10 @@ fn experts_and_recurrent_layers_are_explained() {
     let rows = cells(&text(&golden("qwen3_moe-f32"), &mixture));
     assert_eq!(
         rows[4][..3],
-        [
-            "experts gate_up, 48 x 32, 2 of 6 experts",
-            "BF16 (6 experts read)",
-            "expert_linear_t16_c64, activation apart"
-        ]
+        ["experts gate_up, 48 x 32, 2 of 6 experts", "BF16 (6 experts read)", "expert_linear_t16_c64"]
     );
     let rows = cells(&text(&golden("qwen3_moe-f32"), &Question { rows: 1, ..mixture.clone() }));
-    assert_eq!(rows[4][1..3], ["BF16 (2 experts read)", "gated_expert_linear_few"]);
+    assert_eq!(rows[4][1..3], ["BF16 (2 experts read)", "expert_linear_few"]);
     let rows = cells(&text(&golden("qwen3_5_moe_text-f32"), &Question { layer: 0, ..mixture }));
     let delta = rows.iter().find(|row| row[0] == "gated delta rule").expect("a recurrence");
     assert_eq!(delta.last().map(String::as_str), Some("not estimated"));

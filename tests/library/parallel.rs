@@ -47,15 +47,13 @@ fn prompt(len: usize) -> Vec<TokenId> {
     (0..len as u32).map(|i| (i * 37 + 5) % 89).collect()
 }
 
-/// Query and KV heads of a model. One with selective scans is divided into groups of these at most.
+/// Query and KV heads of a model. One with selective scans is divided into heads of these at most.
 fn heads(folder: &Path) -> (usize, usize) {
     let text = fs::read_to_string(folder.join("config.json")).unwrap();
     let config: serde_json::Value = serde_json::from_str(&text).unwrap();
     let config = config.get("text_config").unwrap_or(&config);
-    let has_scans = config["layer_types"].as_array().is_some_and(|types| types.contains(&"linear_attention".into()));
-    let has_scans = has_scans || config["model_type"] == "falcon_h1";
-    let groups = config["mamba_n_groups"].as_u64().filter(|_| has_scans).or(config["n_groups"].as_u64());
-    let heads = config["num_attention_heads"].as_u64().into_iter().chain(groups).min().unwrap() as usize;
+    let names = ["num_attention_heads", "mamba_n_heads", "mamba_num_heads"];
+    let heads = names.iter().filter_map(|name| config[name].as_u64()).min().unwrap() as usize;
     (heads, config["num_key_value_heads"].as_u64().map_or(heads, |heads| heads as usize))
 }
 

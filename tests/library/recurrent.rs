@@ -17,8 +17,17 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 /// One of each kind of recurrent layer, in layers of two sublayers, of one, and beside attention.
-const MODELS: [&str; 5] =
-    ["qwen3_5-f32", "lfm2-f32", "granitemoehybrid-f32-mamba", "nemotron_h-f32", "falcon_h1-f32-norm"];
+const MODELS: [&str; 6] = [
+    "qwen3_5-f32",
+    "lfm2-f32",
+    "granitemoehybrid-f32-mamba",
+    "nemotron_h-f32",
+    "falcon_h1-f32-norm",
+    "falcon_h1-f32-one-group",
+];
+
+/// Models that four ranks divide, of which some share a group of a selective scan.
+const SHARED_GROUPS: [&str; 2] = ["falcon_h1-f32-one-group", "granitemoehybrid-f32-seven-experts"];
 
 fn options(change: impl Fn(&mut EngineOptions)) -> EngineOptions {
     options_of(MODELS[0], change)
@@ -184,8 +193,9 @@ fn a_saved_prefix_goes_on_in_another_engine() {
 fn a_state_that_several_ranks_save_is_that_of_one() {
     let prompt: Vec<TokenId> = (0..50).map(|i| 3 + i * 7 % 80).collect();
     let tiled = GgufFile::assemble("qwen3_5-f32", "saved-by-ranks");
-    let folders = MODELS.iter().map(|model| golden(model));
-    for path in folders.chain([tiled.path.clone()]) {
+    let folders = MODELS.iter().map(|model| (golden(model), 2)).chain([(tiled.path.clone(), 2)]);
+    let shared = SHARED_GROUPS.iter().flat_map(|model| [3, 4].map(|ranks| (golden(model), ranks)));
+    for (path, ranks) in folders.chain(shared) {
         let open = |ranks| {
             let mut options = options(|o| o.tensor_parallel_size = ranks);
             options.model_path = path.clone();
@@ -198,11 +208,11 @@ fn a_state_that_several_ranks_save_is_that_of_one() {
             engine.save_prefix(&prefix, &mut bytes).unwrap();
             (answer, bytes)
         };
-        let (mut one, mut two) = (open(1), open(2));
-        let ((answer, of_one), (of_ranks, of_two)) = (save(&mut one), save(&mut two));
+        let (mut one, mut several) = (open(1), open(ranks));
+        let ((answer, of_one), (same, of_several)) = (save(&mut one), save(&mut several));
         let what = path.display();
-        assert!((&answer, &of_one) == (&of_ranks, &of_two), "{what}");
-        for (ranks, bytes) in [(1, &of_two), (2, &of_one)] {
+        assert!((&answer, &of_one) == (&same, &of_several), "{what}, {ranks} ranks");
+        for (ranks, bytes) in [(1, &of_several), (ranks, &of_one)] {
             let mut other = open(ranks);
             assert_eq!(other.restore_prefix(bytes).unwrap(), 48, "{what}, {ranks} ranks");
             assert_eq!(ask(&mut other, &prompt, 10), (answer.clone(), 48), "{what}, {ranks} ranks");

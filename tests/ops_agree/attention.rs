@@ -5,7 +5,7 @@ use crate::scene::{Random, Row, Sequences, uploaded};
 use compute::batch::{Batch, WindowTable};
 use compute::cpu::{Cpu, Isa, KvCache, reference};
 use compute::ops;
-use compute::{AttentionSpec, Device, KvFormat, KvPlace, KvShape, QkNormRope, Reach, Scoring};
+use compute::{AttentionSpec, Device, KvFormat, KvPlace, KvShape, KvValues, QkNormRope, Reach, Scoring};
 use formats::DType;
 
 #[derive(Clone)]
@@ -24,6 +24,7 @@ struct Case {
     reach: Reach,
     /// Greatest absolute value of queries and keys.
     size: f32,
+    values: KvValues,
 }
 
 const SMALL: Case = Case {
@@ -38,6 +39,7 @@ const SMALL: Case = Case {
     sinks: None,
     reach: Reach::Back,
     size: 1.0,
+    values: KvValues::Stored,
 };
 
 /// Qwen3-0.6B.
@@ -47,6 +49,10 @@ const QWEN3: Case = Case { heads: 16, kv_heads: 8, head_dim: 128, format: KvForm
 const BF16: Case = Case { rows: RAGGED, format: KvFormat::Plain(DType::Bf16), ..SMALL };
 
 const INT8: Case = Case { rows: RAGGED, format: KvFormat::Int8, ..SMALL };
+
+/// Keys that end with their values.
+const LATENT: Case = Case { heads: 6, head_dim: 24, values: KvValues::InKeys(16), ..RAGGED_CASE };
+const LATENT_INT8: Case = Case { format: KvFormat::Int8, ..LATENT };
 
 /// Whole texts, whose tokens look both ways.
 const BOTH: Case = Case { rows: TEXTS, reach: Reach::Both, ..SMALL };
@@ -202,6 +208,36 @@ impl Op for Attention {
             "sinks and a softcap, f16",
             Case { sinks: Some(3.0), softcap: Some(2.0), format: KvFormat::Plain(DType::F16), ..RAGGED_CASE },
         ),
+        ("values in keys", LATENT),
+        ("values in keys, decode, bf16", Case { rows: DECODE, format: KvFormat::Plain(DType::Bf16), ..LATENT }),
+        ("values in keys, few heads, f16", Case { heads: 2, format: KvFormat::Plain(DType::F16), ..LATENT }),
+        ("values in keys, blocks of 7 tokens", Case { block_size: 7, head_dim: 40, ..LATENT }),
+        ("values in keys, several heads", Case { kv_heads: 3, head_dim: 32, values: KvValues::InKeys(30), ..LATENT }),
+        ("values in keys, a window", Case { window: Some(20), ..LATENT }),
+        (
+            "values in keys, GLM-4.7-Flash, bf16",
+            Case {
+                rows: &[(130, 1), (60, 20)],
+                heads: 20,
+                head_dim: 576,
+                values: KvValues::InKeys(512),
+                format: KvFormat::Plain(DType::Bf16),
+                ..LATENT
+            },
+        ),
+        ("values in keys, int8", LATENT_INT8),
+        ("values in keys, int8, decode", Case { rows: DECODE, heads: 3, ..LATENT_INT8 }),
+        ("values in keys, int8, blocks of 7 tokens", Case { block_size: 7, head_dim: 40, ..LATENT_INT8 }),
+        (
+            "values in keys, int8, DeepSeek-V2-Lite",
+            Case {
+                rows: &[(130, 1), (60, 20)],
+                heads: 16,
+                head_dim: 576,
+                values: KvValues::InKeys(512),
+                ..LATENT_INT8
+            },
+        ),
         ("sinks, int8", Case { heads: 4, head_dim: 32, sinks: Some(3.0), window: Some(65), ..INT8 }),
     ];
     // Scores of some thousands bring their own rounding errors into exp.
@@ -214,7 +250,7 @@ impl Op for Attention {
         let transform = QkNormRope { norm: None, whole: None, rope: None, temperature: None, value_norm: None };
         reference::rope_and_cache(&scene.spec, &mut qkv, transform, &mut cache, 0, &batch);
         let (batch, qkv) = scene.part(&scene.rows);
-        let mut out = vec![f32::NAN; batch.tokens() * case.heads * case.head_dim];
+        let mut out = vec![f32::NAN; batch.tokens() * case.heads * scene.shape.value_dim()];
         let sinks = scene.sinks.clone().map(Vec::into_boxed_slice);
         let scoring = Scoring { spec: &scene.spec, sinks: sinks.as_ref() };
         reference::attention(scoring, &mut out, &qkv, &cache, 0, &batch);
@@ -236,7 +272,7 @@ struct Scene {
     spec: AttentionSpec,
     /// `[heads]`
     sinks: Option<Vec<f32>>,
-    /// `[sequence][token][(heads + 2 kv_heads) * head_dim]`
+    /// `[sequence][token][cols]`
     qkv: Vec<Vec<f32>>,
 }
 
@@ -245,7 +281,7 @@ impl Scene {
     fn new(case: &Case, layout: u64) -> Scene {
         let mut random = Random(7);
         let lens: Vec<usize> = case.rows.iter().map(|(before, new)| before + new).collect();
-        let cols = (case.heads + 2 * case.kv_heads) * case.head_dim;
+        let cols = (case.heads + case.values.vectors() * case.kv_heads) * case.head_dim;
         Scene {
             sequences: Sequences::new(&mut Random(layout), &lens, case.block_size),
             rows: case
@@ -257,6 +293,7 @@ impl Scene {
             shape: KvShape {
                 kv_heads: case.kv_heads,
                 head_dim: case.head_dim,
+                values: case.values,
                 block_size: case.block_size,
                 format: case.format,
             },
@@ -273,7 +310,7 @@ impl Scene {
     }
 
     fn cols(&self) -> usize {
-        (self.spec.heads + 2 * self.shape.kv_heads) * self.shape.head_dim
+        (self.spec.heads + self.shape.values.vectors() * self.shape.kv_heads) * self.shape.head_dim
     }
 
     /// The batch of some rows, and its `qkv`.
@@ -308,7 +345,7 @@ impl Scene {
         let (batch, qkv) = self.part(rows);
         let device_batch = uploaded(backend, &batch);
         let qkv = backend.filled(&qkv, self.cols());
-        let mut out = backend.poisoned(batch.tokens(), self.spec.heads * self.shape.head_dim);
+        let mut out = backend.poisoned(batch.tokens(), self.spec.heads * self.shape.value_dim());
         let sinks = self.sinks.as_ref().map(|sinks| backend.table(sinks).unwrap());
         let scoring = Scoring { spec: &self.spec, sinks: sinks.as_ref() };
         ops::attention(backend, scoring, &mut out, &qkv, cache, 0, &device_batch);
@@ -369,8 +406,11 @@ fn a_token_gets_the_same_bits_however_its_prompt_is_cut() {
             FORMATS.map(|format| Case { head_dim, window, softcap, sinks, format, ..PROMPT })
         })
     });
+    let latent =
+        FORMATS.map(|format| Case { kv_heads: 1, head_dim: 24, values: KvValues::InKeys(16), format, ..PROMPT });
+    let cases = cases.chain(latent);
     for (isa, case) in cases.flat_map(|case| Isa::available().iter().map(move |isa| (*isa, case.clone()))) {
-        let width = case.heads * case.head_dim;
+        let width = case.heads * case.values.dim(case.head_dim);
         let whole = {
             let (cpu, scene) = (&mut Cpu::new(1, isa), Scene::new(&case, 1));
             let cache = scene.fill(cpu);

@@ -5,7 +5,7 @@ use crate::scene::uploaded;
 use compute::batch::{Batch, BlockCopy};
 use compute::cpu::reference;
 use compute::ops;
-use compute::{KvFormat, KvHeads, KvLayout, KvShape};
+use compute::{KvFormat, KvHeads, KvLayout, KvShape, KvValues};
 use formats::DType;
 
 struct Copies {
@@ -19,10 +19,13 @@ struct Copies {
 
 const F32: KvFormat = KvFormat::Plain(DType::F32);
 
-const EQUAL: [KvHeads; 3] = [KvHeads { kv_heads: 2, head_dim: 6 }; 3];
-const ONE: [KvHeads; 1] = [KvHeads { kv_heads: 2, head_dim: 6 }];
+const EQUAL: [KvHeads; 3] = [KvHeads { kv_heads: 2, head_dim: 6, values: KvValues::Stored }; 3];
+const ONE: [KvHeads; 1] = [KvHeads { kv_heads: 2, head_dim: 6, values: KvValues::Stored }];
 const SEVERAL: [KvHeads; 5] = {
-    let (wide, narrow) = (KvHeads { kv_heads: 1, head_dim: 16 }, KvHeads { kv_heads: 2, head_dim: 6 });
+    let (wide, narrow) = (
+        KvHeads { kv_heads: 1, head_dim: 16, values: KvValues::Stored },
+        KvHeads { kv_heads: 2, head_dim: 6, values: KvValues::Stored },
+    );
     [narrow, narrow, wide, narrow, wide]
 };
 

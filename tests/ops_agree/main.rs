@@ -14,6 +14,7 @@ mod copy_blocks;
 mod experts;
 mod gated_linear;
 mod gather;
+mod head_linear;
 #[path = "../inputs/mod.rs"]
 mod inputs;
 mod integers;

@@ -5,7 +5,9 @@ use crate::scene::{Random, Row, Sequences, uploaded};
 use compute::batch::Batch;
 use compute::cpu::{KvCache, reference};
 use compute::ops;
-use compute::{AttentionSpec, KvFormat, KvShape, NormExtent, NormOrder, Pairing, QkNormRope, QkNormWeights, RopeTable};
+use compute::{
+    AttentionSpec, KvFormat, KvShape, KvValues, NormExtent, NormOrder, Pairing, QkNormRope, QkNormWeights, RopeTable,
+};
 use formats::DType;
 
 struct Case {
@@ -21,6 +23,7 @@ struct Case {
     temperature: Temperature,
     value_norm: Option<f32>,
     columns: Columns,
+    values: KvValues,
 }
 
 /// Numbers of a head that turn, and which of them together.
@@ -61,6 +64,7 @@ const RAGGED: Case = Case {
     temperature: Temperature::None,
     value_norm: None,
     columns: Columns::All,
+    values: KvValues::Stored,
 };
 
 impl Rope {
@@ -73,7 +77,7 @@ impl Rope {
 impl Case {
     fn cols(&self) -> usize {
         let kv_heads = if self.columns == Columns::All { self.kv_heads } else { 0 };
-        (self.heads + 2 * kv_heads) * self.head_dim
+        (self.heads + self.values.vectors() * kv_heads) * self.head_dim
     }
 
     /// `vectors` are the norms of queries and keys, the table and the temperatures.
@@ -140,6 +144,7 @@ fn prepare(case: &Case) -> Prepared {
         shape: KvShape {
             kv_heads: case.kv_heads,
             head_dim: case.head_dim,
+            values: case.values,
             block_size: case.block_size,
             format: case.format,
         },
@@ -156,9 +161,10 @@ fn keys_and_values(cache: &[f32], shape: &KvShape, blocks: usize) -> Vec<f32> {
     let places = (0..blocks * shape.block_size).flat_map(|slot| (0..shape.kv_heads).map(move |head| (slot, head)));
     let vectors = places.flat_map(|(slot, head)| {
         let key = (shape.key_at(slot, head), shape.key_scale_at(slot, head));
-        [key, (shape.value_at(slot, head), shape.value_scale_at(slot, head))]
+        let value = (shape.value_at(slot, head), shape.value_scale_at(slot, head));
+        [(key, shape.scaled_as_key()), (value, shape.value_dim())]
     });
-    vectors.flat_map(|(at, scale)| cache[at..at + shape.head_dim].iter().map(move |v| v * scale_at(scale))).collect()
+    vectors.flat_map(|((at, scale), len)| cache[at..at + len].iter().map(move |v| v * scale_at(scale))).collect()
 }
 
 /// The queries of each token, and then the cache. What an op leaves in the place of keys and values is its own affair.
@@ -298,6 +304,35 @@ impl Op for RopeAndCache {
                 heads: 4,
                 kv_heads: 1,
                 rope: Some(Rope::Halves(512)),
+                ..RAGGED
+            },
+        ),
+        (
+            "values in keys, neighbours",
+            Case { kv_heads: 1, rope: Some(Rope::Neighbours(8)), values: KvValues::InKeys(16), ..RAGGED },
+        ),
+        (
+            "values in keys, bf16",
+            Case {
+                rope: Some(Rope::Halves(8)),
+                values: KvValues::InKeys(16),
+                format: KvFormat::Plain(DType::Bf16),
+                ..RAGGED
+            },
+        ),
+        (
+            "values in keys, int8",
+            Case { rope: Some(Rope::Neighbours(8)), values: KvValues::InKeys(16), format: KvFormat::Int8, ..RAGGED },
+        ),
+        (
+            "GLM-4.7-Flash",
+            Case {
+                heads: 20,
+                kv_heads: 1,
+                head_dim: 576,
+                rope: Some(Rope::Neighbours(64)),
+                values: KvValues::InKeys(512),
+                format: KvFormat::Plain(DType::Bf16),
                 ..RAGGED
             },
         ),

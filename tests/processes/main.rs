@@ -138,6 +138,47 @@ fn two_processes_give_the_tokens_of_one_with_recurrent_layers() {
     assert_eq!(both[1].answer(), "2", "NVLLM_CLOSED");
 }
 
+/// States are read and written part by part, and ranks may share a group of a selective scan.
+#[test]
+fn recurrent_states_that_processes_save_are_those_of_one_and_each_restores_the_others() {
+    let prompt: Vec<TokenId> = (0..50).map(|i| 3 + i * 7 % 80).collect();
+    for (model, processes, ranks) in
+        [("qwen3_5-f32", 2, 2), ("falcon_h1-f32-one-group", 2, 4), ("granitemoehybrid-f32-seven-experts", 3, 3)]
+    {
+        let path = golden(model);
+        let with_state = |engine: &mut Engine| {
+            let params = SamplingParams { max_tokens: Some(6), ..SamplingParams::default() };
+            let (prompts, params) = ([Prompt::Tokens(&prompt)], std::slice::from_ref(&params));
+            let answers = engine.generate(&prompts, params, &mut |_| ControlFlow::Continue(())).unwrap();
+            (answers[0].token_ids.clone(), save(engine, &prompt))
+        };
+        let mut one = leader_of(&path, 1, 1, "");
+        let wanted = with_state(&mut one);
+        let rendezvous = unix(&format!("states-{ranks}"));
+        let follower = |index| {
+            let of_model = options(index, processes, ranks, &rendezvous);
+            Process::start(&Options { model: path.to_str().unwrap().to_owned(), ..of_model })
+        };
+        let mut followers: Vec<_> = (1..processes).map(follower).collect();
+        followers.iter_mut().for_each(|follower| follower.tell("open"));
+        let mut engine = leader_of(&path, processes as usize, ranks as usize, &rendezvous);
+        for follower in &mut followers {
+            assert_eq!(follower.answer(), "0");
+            follower.tell("serve");
+        }
+        assert!(with_state(&mut engine) == wanted, "{model}: {ranks} ranks save other bytes");
+        for engine in [&mut engine, &mut one] {
+            engine.reset_prefix_cache();
+            assert_eq!(engine.restore_prefix(&wanted.1).unwrap(), 48, "{model}");
+            assert!(with_state(engine) == wanted, "{model}: {ranks} ranks go on otherwise");
+        }
+        drop(engine);
+        for mut follower in followers {
+            assert_eq!(follower.answer(), "2", "NVLLM_CLOSED");
+        }
+    }
+}
+
 /// What an encoder makes of texts, one after another and then all at once.
 fn pooled(engine: &mut Engine, pooling: Pooling) -> Vec<(Vec<f32>, Vec<f32>)> {
     let texts: Vec<Vec<TokenId>> = (1..12).map(|len| (0..len).map(|i| 5 + (i * i + len) % 23).collect()).collect();

@@ -18,6 +18,7 @@ impl Device for Cpu {
     type Storage = Pages<f32>;
     type Matrix = Matrix;
     type Experts = Experts;
+    type Heads = Experts;
     type HostExperts = HostExperts;
     type Routes = Routes;
     type ExpertCounts = ExpertCounts;
@@ -77,8 +78,16 @@ impl Device for Cpu {
     fn experts(&self, parts: &[Vec<HostMatrix>]) -> Result<Experts> {
         parts.iter().flatten().for_each(|part| self.populate(part));
         let experts = Experts::new(parts)?;
-        experts::fit(&mut self.workers.lock(), self.pool.threads(), self.isa, experts.shape().inputs)?;
+        experts::fit(&mut self.workers.lock(), self.pool.threads(), self.isa, [experts.shape().inputs, 0])?;
         Ok(experts)
+    }
+
+    fn heads(&self, heads: &[HostMatrix]) -> Result<Experts> {
+        heads.iter().for_each(|head| self.populate(head));
+        let heads = Experts::new(&heads.iter().map(|head| vec![head.clone()]).collect::<Vec<_>>())?;
+        let ExpertsShape { inputs, outputs, .. } = heads.shape();
+        experts::fit(&mut self.workers.lock(), self.pool.threads(), self.isa, [inputs, outputs])?;
+        Ok(heads)
     }
 
     fn experts_on_host(&self, weights: HostExpertWeights) -> Result<HostExperts> {
@@ -125,6 +134,11 @@ impl Device for Cpu {
 
     fn experts_shape(experts: &Experts) -> ExpertsShape {
         experts.shape()
+    }
+
+    fn heads_shape(heads: &Experts) -> [usize; 3] {
+        let ExpertsShape { experts, outputs, inputs } = heads.shape();
+        [experts, outputs, inputs]
     }
 
     fn host_experts_shape(experts: &HostExperts) -> ExpertsShape {

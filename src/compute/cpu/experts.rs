@@ -12,7 +12,7 @@ use base::error::{Result, filled, room};
 use std::ops::Range;
 
 /// Rows that a thread computes at a time: enough to read an expert's weights for, few enough for scratch of each thread.
-const ROWS_AT_ONCE: usize = 128;
+pub(in crate::cpu) const ROWS_AT_ONCE: usize = 128;
 /// Pieces of a product for each thread, about: enough for all of them to finish together.
 const PIECES: usize = 4;
 /// Columns of a piece are a multiple of this: whole panels of the kernels.
@@ -153,25 +153,35 @@ impl Routes {
 /// What a thread works in.
 pub struct Worker {
     /// Of this thread alone.
-    pool: Pool,
-    scratch: Scratch,
+    pub(in crate::cpu) pool: Pool,
+    pub(in crate::cpu) scratch: Scratch,
     /// Rows of `x` that do not follow each other.
-    x: Pages<f32>,
+    pub(in crate::cpu) x: Pages<f32>,
+    /// Sums of rows that do not follow each other.
+    pub(in crate::cpu) out: Pages<f32>,
 }
 
 impl Worker {
     fn new() -> Worker {
-        Worker { pool: Pool::new(1), scratch: Scratch::default(), x: Pages::default() }
+        Worker { pool: Pool::new(1), scratch: Scratch::default(), x: Pages::default(), out: Pages::default() }
     }
 
-    /// Grows so that products with rows of `inputs` numbers fit.
-    fn fit(&mut self, isa: Isa, inputs: usize) -> Result<()> {
+    /// Grows so that products with rows of `inputs` numbers fit, and sums of `outputs` that are copied.
+    fn fit(&mut self, isa: Isa, inputs: usize, outputs: usize) -> Result<()> {
         linear::fit(&mut self.scratch, &self.pool, isa, ROWS_AT_ONCE, inputs)?;
-        if ROWS_AT_ONCE * inputs > self.x.len() {
-            self.x = Pages::zeroed(ROWS_AT_ONCE * inputs, "the scratch of experts", "num_threads")?;
+        for (room, width) in [(&mut self.x, inputs), (&mut self.out, outputs)] {
+            if ROWS_AT_ONCE * width > room.len() {
+                *room = Pages::zeroed(ROWS_AT_ONCE * width, "the scratch of experts", "num_threads")?;
+            }
         }
         Ok(())
     }
+}
+
+/// Columns of a piece, where each of `matrices` gives `width` columns.
+pub(in crate::cpu) fn columns_of_piece(pool: &Pool, matrices: usize, width: usize) -> usize {
+    let wanted = (pool.threads() * PIECES).div_ceil(matrices.max(1));
+    width.div_ceil(wanted).next_multiple_of(COLUMNS)
 }
 
 /// What an op makes of the rows of an expert.
@@ -201,8 +211,7 @@ impl Product<'_> {
         let arithmetic = cpu.arithmetic();
         let Cpu { pool, workers, .. } = cpu;
         let (workers, routes) = (Disjoint::new(workers.get_mut()), self.routes);
-        let wanted = (pool.threads() * PIECES).div_ceil(routes.active.len().max(1));
-        let columns = width.div_ceil(wanted).next_multiple_of(COLUMNS);
+        let columns = columns_of_piece(pool, routes.active.len(), width);
         let pieces = width.div_ceil(columns);
         pool.for_each(routes.active.len() * pieces, 1, &|thread, range| {
             // SAFETY: no two calls with the same thread overlap.
@@ -233,7 +242,7 @@ impl Product<'_> {
     ) {
         let matrix = self.weight.matrix(expert);
         let (outputs, inputs) = (matrix.rows(), matrix.cols());
-        let Worker { pool, scratch, x: room } = worker;
+        let Worker { pool, scratch, x: room, .. } = worker;
         let x = match self.by_token {
             false => &self.x[rows.start * inputs..rows.end * inputs],
             true if rows.len() == 1 => &self.x[self.routes.token(rows.start) * inputs..][..inputs],
@@ -254,10 +263,10 @@ impl Product<'_> {
     }
 }
 
-/// Makes room for products with the experts on every thread.
-pub fn fit(workers: &mut Vec<Worker>, threads: usize, isa: Isa, inputs: usize) -> Result<()> {
+/// Makes room for products with the experts on every thread, and for `outputs` sums of a row.
+pub fn fit(workers: &mut Vec<Worker>, threads: usize, isa: Isa, [inputs, outputs]: [usize; 2]) -> Result<()> {
     while workers.len() < threads {
         workers.push(Worker::new());
     }
-    workers.iter_mut().try_for_each(|worker| worker.fit(isa, inputs))
+    workers.iter_mut().try_for_each(|worker| worker.fit(isa, inputs, outputs))
 }

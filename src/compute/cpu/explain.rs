@@ -35,6 +35,10 @@ fn explain(work: &Work, pass: &Pass, isa: Isa, activations: Activations) -> Expl
             let format = format!("{} ({read} experts read)", weights.format());
             (format, kernel(weights), read as u64 * weights.bytes() + rows)
         }
+        Kind::Heads { weights, heads } => {
+            let rows = numbers(work.rows * heads * (weights.cols + weights.rows()));
+            (weights.format(), kernel(weights), *heads as u64 * weights.bytes() + rows)
+        }
         Kind::Attention(heads) => {
             (pass.kv_format.name().to_owned(), "f32".to_owned(), heads.bytes(pass, size_of::<f32>()))
         }

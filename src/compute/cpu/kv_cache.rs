@@ -182,11 +182,17 @@ fn parts<'a>(layout: &'a KvLayout, starts: &'a [usize], blocks: &'a [BlockId]) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{KvFormat, KvHeads};
+    use crate::{KvFormat, KvHeads, KvValues};
     use formats::DType;
     use half::bf16;
 
-    const SHAPE: KvShape = KvShape { kv_heads: 2, head_dim: 6, block_size: 5, format: KvFormat::Plain(DType::Bf16) };
+    const SHAPE: KvShape = KvShape {
+        kv_heads: 2,
+        head_dim: 6,
+        values: KvValues::Stored,
+        block_size: 5,
+        format: KvFormat::Plain(DType::Bf16),
+    };
 
     #[test]
     fn layers_do_not_overlap() {
@@ -203,7 +209,7 @@ mod tests {
 
     #[test]
     fn blocks_of_layers_of_several_shapes_are_read_layer_after_layer() {
-        let heads = |kv_heads, head_dim| KvHeads { kv_heads, head_dim };
+        let heads = |kv_heads, head_dim| KvHeads { kv_heads, head_dim, values: KvValues::Stored };
         let layout = KvLayout { layers: vec![heads(2, 6), heads(1, 4), heads(2, 6)], block_size: 5, ..SHAPE.layers(0) };
         let mut cache = KvCache::new(&layout, 4).unwrap();
         let parts = [240, 80, 240];

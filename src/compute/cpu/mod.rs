@@ -28,6 +28,7 @@ mod gated_delta;
 mod gated_expert_linear;
 mod gated_norm;
 mod gather;
+mod head_linear;
 mod host_experts;
 mod int8;
 mod isa;
@@ -76,9 +77,9 @@ pub use states::States;
 pub use team::{Member, Team};
 
 use super::{
-    Activated, Activation, AddNorm, AttentionSpec, Collectives, DeltaHeads, DeltaInputs, ExpertRows, HeadGate,
-    HeadPart, HostMatrix, KvPlace, LayerInput, NextNorm, NormWeights, Ops, Part, QkNormRope, Router, RouterVectors,
-    ScanHeads, ScanInputs, Scoring, SharedExpert, ShortConv, TableRows,
+    Activated, Activation, AddNorm, AttentionSpec, Collectives, DeltaHeads, DeltaInputs, ExpertRows, HeadColumns,
+    HeadGate, HeadPart, HostMatrix, KvPlace, LayerInput, NextNorm, NormWeights, Ops, Part, QkNormRope, Router,
+    RouterVectors, ScanHeads, ScanInputs, Scoring, SharedExpert, ShortConv, TableRows,
 };
 use crate::batch::{Batch, BatchLimits, MAX_LOGPROBS};
 use base::TokenId;
@@ -103,6 +104,7 @@ pub mod reference {
     pub use super::gated_delta::reference as gated_delta;
     pub use super::gated_norm::reference as gated_norm;
     pub use super::gather::reference as gather;
+    pub use super::head_linear::reference as head_linear;
     pub use super::join_columns::reference as join_columns;
     pub use super::linear::reference as linear;
     pub use super::logprobs::reference as logprobs;
@@ -410,6 +412,10 @@ impl Ops for Cpu {
 
     fn sigmoid_mul(&mut self, x: &mut Tensor, gate: &Tensor) {
         sigmoid_mul::run(self, x, gate);
+    }
+
+    fn head_linear(&mut self, out: (&mut Tensor, HeadColumns), x: (&Tensor, HeadColumns), weight: &Experts) {
+        head_linear::run(self, out, x, weight);
     }
 
     fn place_heads(&mut self, out: &mut Tensor, heads: usize, parts: &[HeadPart<Tensor>]) {

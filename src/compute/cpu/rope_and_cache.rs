@@ -10,8 +10,8 @@ use super::norm::inverse_rms;
 use super::{Cpu, DeviceBatch, KvCache, KvNumber, Number, Tensor, int8};
 use crate::batch::Batch;
 use crate::{
-    AttentionSpec, KvFormat, KvPlace, KvShape, NormExtent, NormKind, NormOrder, NormWeights, Pairing, QkNormRope,
-    RopeTable,
+    AttentionSpec, KvFormat, KvPlace, KvShape, KvValues, NormExtent, NormKind, NormOrder, NormWeights, Pairing,
+    QkNormRope, RopeTable,
 };
 use formats::DType;
 use half::{bf16, f16};
@@ -51,11 +51,11 @@ pub fn reference(
     };
     let tokens = batch.positions.len();
     let has_keys = qkv.len() != tokens * heads * dim;
-    let cols = (heads + if has_keys { 2 * kv.kv_heads } else { 0 }) * dim;
+    let cols = (heads + if has_keys { kv.values.vectors() * kv.kv_heads } else { 0 }) * dim;
     for (token, row) in qkv.chunks_exact_mut(cols).enumerate() {
         let position = batch.positions[token] as usize;
         let (queries, rest) = row.split_at_mut(heads * dim);
-        let (keys, values) = rest.split_at_mut(rest.len() / 2);
+        let (keys, values) = rest.split_at_mut(rest.len() / kv.values.vectors());
         match (&whole, &norm) {
             (Some(whole), Some(norm)) if norm.extent == NormExtent::Whole => {
                 for (v, whole, weight) in
@@ -97,17 +97,20 @@ pub fn reference(
         let slot = batch.slots_of(place.table)[token] as usize;
         for kv_head in 0..kv.kv_heads {
             let key = &row[(heads + kv_head) * dim..][..dim];
-            let value = &row[(heads + kv.kv_heads + kv_head) * dim..][..dim];
+            let parts = match kv.values {
+                KvValues::Stored => (key, &row[(heads + kv.kv_heads + kv_head) * dim..][..dim]),
+                KvValues::InKeys(value) => key.split_at(dim - value),
+            };
             match kv.format {
-                KvFormat::Plain(DType::F32) => store::<f32>(cache.layer_mut(place), &kv, slot, kv_head, key, value),
-                KvFormat::Plain(DType::F16) => store::<f16>(cache.layer_mut(place), &kv, slot, kv_head, key, value),
-                KvFormat::Plain(DType::Bf16) => store::<bf16>(cache.layer_mut(place), &kv, slot, kv_head, key, value),
+                KvFormat::Plain(DType::F32) => store::<f32>(cache.layer_mut(place), &kv, slot, kv_head, parts),
+                KvFormat::Plain(DType::F16) => store::<f16>(cache.layer_mut(place), &kv, slot, kv_head, parts),
+                KvFormat::Plain(DType::Bf16) => store::<bf16>(cache.layer_mut(place), &kv, slot, kv_head, parts),
                 KvFormat::Int8 => {
                     let numbers = [kv.key_at(slot, kv_head), kv.value_at(slot, kv_head)];
                     let scales = [kv.key_scale_at(slot, kv_head), kv.value_scale_at(slot, kv_head)];
-                    for ((at, scale_at), from) in numbers.into_iter().zip(scales).zip([key, value]) {
+                    for ((at, scale_at), from) in numbers.into_iter().zip(scales).zip([parts.0, parts.1]) {
                         let layer = cache.layer_mut(place);
-                        let scale = int8::reference(from, &mut layer[at..at + dim]);
+                        let scale = int8::reference(from, &mut layer[at..at + from.len()]);
                         layer[scale_at..][..int8::SCALE_BYTES].copy_from_slice(&scale);
                     }
                 }
@@ -116,9 +119,9 @@ pub fn reference(
     }
 }
 
-fn store<T: Number>(layer: &mut [T], kv: &KvShape, slot: usize, kv_head: usize, key: &[f32], value: &[f32]) {
+fn store<T: Number>(layer: &mut [T], kv: &KvShape, slot: usize, kv_head: usize, (key, value): (&[f32], &[f32])) {
     for (at, from) in [(kv.key_at(slot, kv_head), key), (kv.value_at(slot, kv_head), value)] {
-        layer[at..at + kv.head_dim].iter_mut().zip(from).for_each(|(to, &v)| *to = T::from_f32(v));
+        layer[at..at + from.len()].iter_mut().zip(from).for_each(|(to, &v)| *to = T::from_f32(v));
     }
 }
 
@@ -134,7 +137,7 @@ pub fn run(
     let kv = cache.shape(place);
     let (rows, cols) = (qkv.rows(), qkv.cols());
     let queries = spec.heads * kv.head_dim;
-    let keys = (cols - queries) / 2;
+    let keys = (cols - queries) / kv.values.vectors();
     let all = Disjoint::new(qkv.values_mut());
     cpu.for_rows(rows, cols, &|rows| {
         let positions = &device_batch.batch.positions[rows.clone()];
@@ -309,16 +312,19 @@ impl<T: Stored> Kernel for Store<'_, T> {
         let Store { qkv, cols, layer, kv, kv_head, slots } = self;
         let dim = kv.head_dim;
         for (row, &slot) in qkv.chunks_exact(cols).zip(slots) {
-            let keys = cols - 2 * kv.kv_heads * dim;
+            let keys = cols - kv.values.vectors() * kv.kv_heads * dim;
             let key = &row[keys + kv_head * dim..][..dim];
-            let value = &row[keys + (kv.kv_heads + kv_head) * dim..][..dim];
+            let (key, value) = match kv.values {
+                KvValues::Stored => (key, &row[keys + (kv.kv_heads + kv_head) * dim..][..dim]),
+                KvValues::InKeys(value) => key.split_at(dim - value),
+            };
             let slot = slot as usize;
             let numbers = [kv.key_at(slot, kv_head), kv.value_at(slot, kv_head)];
             let scales = [kv.key_scale_at(slot, kv_head), kv.value_scale_at(slot, kv_head)];
             for ((at, scale_at), from) in numbers.into_iter().zip(scales).zip([key, value]) {
                 // SAFETY: the places of different heads never overlap, nor do numbers and scales; `for_rows` gives each head to one
                 // call, and the parts before these are dropped.
-                let (to, scale) = unsafe { (layer.part(at..at + dim), layer.part(T::scale(scale_at))) };
+                let (to, scale) = unsafe { (layer.part(at..at + from.len()), layer.part(T::scale(scale_at))) };
                 T::store(from, to, scale);
             }
         }

@@ -2,7 +2,7 @@
 
 use super::device::Device;
 use super::driver::Address;
-use super::kernels::{Kernel, suffix};
+use super::kernels::Kernel;
 use super::params::params;
 use super::storage::Tensor;
 use crate::{Activated, Activation, Curve, Part};
@@ -18,29 +18,30 @@ params! {
         of_stride: i32,
         times_stride: i32,
         scale: f32,
+        curve: i32,
     }
 }
 
-/// The kernel of each curve.
+/// `Curve` in `activate.cu`.
+fn number_of(curve: Curve) -> i32 {
+    match curve {
+        Curve::Gate(Activation::Silu) => 0,
+        Curve::Gate(Activation::GeluTanh) => 1,
+        Curve::Gate(Activation::ClampedSwiglu) => unreachable!("the op refuses it"),
+        Curve::ReluSquared => 2,
+        Curve::Gelu => 3,
+        Curve::Tanh => 4,
+    }
+}
+
+/// The kernel of all curves.
 pub struct Kernels {
-    silu: Kernel,
-    gelu_tanh: Kernel,
-    relu_squared: Kernel,
-    gelu: Kernel,
-    tanh: Kernel,
+    kernel: Kernel,
 }
 
 impl Kernels {
     pub fn new(device: &Device) -> Result<Kernels> {
-        let module = device.module("activate")?;
-        let kernel = |name: &str| Kernel::new(&module, &format!("activate_{name}_{}", suffix(device.dtype)));
-        Ok(Kernels {
-            silu: kernel("silu")?,
-            gelu_tanh: kernel("gelu_tanh")?,
-            relu_squared: kernel("relu_squared")?,
-            gelu: kernel("gelu")?,
-            tanh: kernel("tanh")?,
-        })
+        Ok(Kernels { kernel: device.kernel("activate", "activate")? })
     }
 
     pub fn run(&self, device: &Device, out: &mut Tensor, activated: Activated<Tensor>) -> Result<()> {
@@ -59,15 +60,8 @@ impl Kernels {
             of_stride: of.x.storage.stride() as i32,
             times_stride: times.map_or(0, |times| times.x.storage.stride()) as i32,
             scale,
+            curve: number_of(curve),
         };
-        let kernel = match curve {
-            Curve::Gate(Activation::Silu) => &self.silu,
-            Curve::Gate(Activation::GeluTanh) => &self.gelu_tanh,
-            Curve::Gate(Activation::ClampedSwiglu) => unreachable!("the op refuses it"),
-            Curve::ReluSquared => &self.relu_squared,
-            Curve::Gelu => &self.gelu,
-            Curve::Tanh => &self.tanh,
-        };
-        kernel.launch(device.chaining, [out.rows(), out.cols().div_ceil(2048), 1], 256, 0, &params)
+        self.kernel.launch(device.chaining, [out.rows(), out.cols().div_ceil(2048), 1], 256, 0, &params)
     }
 }

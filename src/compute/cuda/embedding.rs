@@ -3,8 +3,8 @@
 use super::device::Device;
 use super::device_batch::DeviceBatch;
 use super::driver::Address;
-use super::gemm::quantized::weights::{Kind, QuantizedWeights};
-use super::kernels::{Kernel, suffix};
+use super::gemm::quantized::weights::QuantizedWeights;
+use super::kernels::Kernel;
 use super::matrix::{Matrix, Rows};
 use super::params::params;
 use super::storage::Tensor;
@@ -15,22 +15,16 @@ params! {
     CodedEmbeddingParams in "embedding.cu" { out: Address, table: QuantizedWeights, token_ids: Address, sampled: Address, hidden: i32, stride: i32, scale: f32 }
 }
 
-/// The kernels: for plain numbers, and for each kind of codes.
+/// The kernels: for plain numbers, and for codes.
 pub struct Kernels {
     plain: Kernel,
-    coded: [Kernel; Kind::ALL.len()],
+    coded: Kernel,
 }
 
 impl Kernels {
     pub fn new(device: &Device) -> Result<Kernels> {
-        let module = device.module("embedding")?;
-        let plain = Kernel::new(&module, &format!("embedding_{}", suffix(device.dtype)))?;
-        let mut coded = Vec::new();
-        for kind in Kind::ALL {
-            coded.push(Kernel::new(&module, &format!("embedding_{}_{}", kind.name(), suffix(device.dtype)))?);
-        }
-        let Ok(coded) = coded.try_into() else { unreachable!("one for each kind") };
-        Ok(Kernels { plain, coded })
+        let kernel = |name| device.kernel("embedding", name);
+        Ok(Kernels { plain: kernel("embedding")?, coded: kernel("embedding_coded")? })
     }
 
     pub fn run(
@@ -51,9 +45,9 @@ impl Kernels {
                 let params = EmbeddingParams { out, table, token_ids, sampled, hidden, stride, scale };
                 self.plain.launch(device.chaining, blocks, 128, 0, &params)
             }
-            Rows::Coded { form, weights: table, .. } => {
+            Rows::Coded { weights: table, .. } => {
                 let params = CodedEmbeddingParams { out, table, token_ids, sampled, hidden, stride, scale };
-                self.coded[form.kind as usize].launch(device.chaining, blocks, 128, 0, &params)
+                self.coded.launch(device.chaining, blocks, 128, 0, &params)
             }
         }
     }

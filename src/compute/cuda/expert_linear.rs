@@ -1,6 +1,7 @@
 //! See `ops/expert_linear.rs` and `ops/gated_expert_linear.rs` for the contracts, `kernels/expert_linear.cu` for the work, and
 //! `kernels/expert_linear_quantized.cu` for quantized weights.
 
+use super::activate_mul::number_of;
 use super::device::Device;
 use super::driver::Address;
 use super::experts::{Experts, Routes, TILE_ROWS, tile_rows, tiles_of};
@@ -10,7 +11,7 @@ use super::kernels::{Kernel, suffix};
 use super::matrix::{Rows, Vector};
 use super::params::params;
 use super::storage::Tensor;
-use crate::{Activation, LayerInput, Rounding, RoutesShape};
+use crate::{LayerInput, Rounding, RoutesShape};
 use base::error::Result;
 
 params! {
@@ -49,10 +50,10 @@ params! {
     }
 }
 
-/// Tokens up to which each slot reads the weights of its expert by itself: one answer for all from 1 to 8 tokens, as for linear layers.
+/// Tokens up to which slots need not be grouped by expert: one answer for all from 1 to 8 tokens, as for linear layers.
 const FEW_TOKENS: usize = 8;
-/// Of a thread block for few tokens: its threads, and the rows of weights that it reads.
-const FEW: (usize, usize) = (128, 16);
+/// Rows of weights that a thread block for few tokens reads: `FEW_ROWS` in `kernels/common/expert_few.cuh`.
+const FEW_ROWS: usize = 16;
 /// k of a stage of a tile.
 const DEPTH: usize = 64;
 
@@ -65,47 +66,45 @@ fn takes_few(tokens: usize, rounding: Rounding) -> bool {
     tokens <= FEW_TOKENS && rounding != Rounding::BatchInvariant
 }
 
-/// The kernel of a product with `columns` columns of results, without the number type, and its launch, for explanations. `kind`: of codes. `None` where the
-/// file has no kernel with these results for so many tokens.
+/// The kernel of a product with `columns` columns of results, without the number type, and its launch, for explanations. `kind`: of codes.
 pub fn describe(
     kind: Option<Kind>,
     columns: usize,
     results: Results,
     routes: RoutesShape,
     rounding: Rounding,
-) -> Option<(String, Grid)> {
-    let is_gated = results != Results::Sums;
-    if takes_few(routes.tokens, rounding) {
-        let gated = if is_gated { "gated_" } else { "" };
-        let (threads, rows) = FEW;
-        let outputs = if is_gated { rows / 2 } else { rows };
-        let (name, columns, threads) = match kind {
-            None => (format!("{gated}expert_linear_few"), columns.div_ceil(outputs), threads),
-            Some(kind) => {
-                let name = format!("{gated}expert_linear_quantized_{}_few", kind.name());
-                (name, columns / COLUMNS, CODED_THREADS)
-            }
-        };
-        return Some((name, Grid { blocks: [columns, routes.slots(), 1], threads, shared_bytes: 0 }));
-    }
-    if is_gated {
-        return None;
-    }
-    let (rows, tiles) = (tile_rows(routes), tiles_of(routes));
-    Some(match kind {
-        Some(kind) => {
-            let [slots, of_block] = CODED_TILES[usize::from(rows > CODED_TILES[0][0])];
-            let blocks = [tiles, columns.div_ceil(of_block), rows.div_ceil(slots)];
-            let name = format!("expert_linear_quantized_{}_t{slots}", kind.name());
-            (name, Grid { blocks, threads: CODED_THREADS, shared_bytes: 0 })
-        }
+) -> (String, Grid) {
+    let (is_few, rows) = (takes_few(routes.tokens, rounding), tile_rows(routes));
+    let name = match kind {
+        None if is_few => "expert_linear_few".to_owned(),
+        None => format!("expert_linear_t{rows}_c{}", TILINGS[index_of(rows)].columns),
+        Some(kind) if is_few => format!("expert_linear_quantized_{}_few", kind.name()),
+        Some(kind) => format!("expert_linear_quantized_{}_t{rows}", kind.name()),
+    };
+    (name, grid(kind, columns, results, routes, is_few))
+}
+
+fn grid(kind: Option<Kind>, columns: usize, results: Results, routes: RoutesShape, is_few: bool) -> Grid {
+    // A gate and its up are one column of results.
+    let rows = if results == Results::Sums { columns } else { 2 * columns };
+    let (tiles, index) = (tiles_of(routes), index_of(tile_rows(routes)));
+    match kind {
+        _ if is_few => Grid { blocks: [rows.div_ceil(FEW_ROWS), routes.slots(), 1], threads: THREADS, shared_bytes: 0 },
         None => {
-            let tiling = TILINGS.iter().find(|tiling| tiling.slots == rows)?;
-            let blocks = [tiles, columns.div_ceil(tiling.columns), 1];
-            let name = format!("expert_linear_t{}_c{}", tiling.slots, tiling.columns);
-            (name, Grid { blocks, threads: tiling.threads, shared_bytes: tiling.shared_bytes() })
+            let tiling = &TILINGS[index];
+            let blocks = [tiles, rows.div_ceil(tiling.columns), 1];
+            Grid { blocks, threads: tiling.threads, shared_bytes: tiling.shared_bytes() }
         }
-    })
+        Some(kind) => {
+            let blocks = [rows.div_ceil(QUANTIZED_ROWS), tiles, 1];
+            Grid { blocks, threads: THREADS, shared_bytes: quantized_shared_bytes(index, kind) }
+        }
+    }
+}
+
+/// The kernel for tiles of so many slots.
+fn index_of(rows: usize) -> usize {
+    TILE_ROWS.iter().position(|&of| of == rows).expect("one of them")
 }
 
 /// A kernel for tiles: `KERNELS` at the end of the file.
@@ -129,27 +128,33 @@ impl Tiling {
     }
 }
 
-/// Kernels for codes of one kind.
-struct CodedKernels {
-    few: Kernel,
-    gated_few: Kernel,
-    /// For tiles of 16 slots, and of more, which it computes 64 at a time.
-    tiled: [Kernel; 2],
+/// Threads of a thread block for few tokens, and of one for quantized weights.
+const THREADS: usize = 128;
+/// Rows of weights of a thread block for tiles over quantized weights, in units of eight.
+const QUANTIZED_ROWS: usize = 128;
+/// Stages of its ring, for each of [`TILE_ROWS`].
+const QUANTIZED_STAGES: [usize; TILE_ROWS.len()] = [5, 4, 3];
+
+/// Room for the longest headers of a unit.
+fn quantized_shared_bytes(index: usize, kind: Kind) -> usize {
+    let unit_max = kind.code_bytes() + 8 * COLUMNS;
+    QUANTIZED_STAGES[index] * (TILE_ROWS[index] * DEPTH * 2 + QUANTIZED_ROWS / COLUMNS * unit_max)
 }
 
-/// Slots and columns of a thread block of each of [`CodedKernels::tiled`].
-const CODED_TILES: [[usize; 2]; 2] = [[16, 32], [64, 16]];
-/// Threads of a thread block that reads codes.
-const CODED_THREADS: usize = 128;
+/// Kernels for codes of one kind.
+struct QuantizedKernels {
+    few: Kernel,
+    /// One for each of [`TILE_ROWS`].
+    tiled: Vec<Kernel>,
+}
 
 /// The kernels.
 pub struct Kernels {
     few: Kernel,
-    gated_few: Kernel,
     /// In the order of [`TILINGS`].
     tiled: Vec<Kernel>,
     /// In the order of [`Kind::ALL`].
-    coded: Vec<CodedKernels>,
+    quantized: Vec<QuantizedKernels>,
 }
 
 impl Kernels {
@@ -162,17 +167,20 @@ impl Kernels {
             Ok(kernel)
         });
         let tiled = tiled.collect::<Result<_>>()?;
-        let of_codes = device.module("expert_linear_quantized")?;
-        let coded = Kind::ALL.iter().map(|kind| {
-            let kernel = |gated: &str, variant: &str| {
-                let name = format!("{gated}expert_linear_quantized_{}_{variant}_{dtype}", kind.name());
-                Kernel::new(&of_codes, &name)
+        let module = device.module("expert_linear_quantized")?;
+        let quantized = Kind::ALL.iter().map(|&kind| {
+            let kernel = |variant: &str| {
+                Kernel::new(&module, &format!("expert_linear_quantized_{}_{variant}_{dtype}", kind.name()))
             };
-            let tiled = [kernel("", "t16")?, kernel("", "t64")?];
-            Ok(CodedKernels { few: kernel("", "few")?, gated_few: kernel("gated_", "few")?, tiled })
+            let tiled = TILE_ROWS.iter().enumerate().map(|(index, rows)| {
+                let kernel = kernel(&format!("t{rows}"))?;
+                kernel.allow_shared(quantized_shared_bytes(index, kind))?;
+                Ok(kernel)
+            });
+            Ok(QuantizedKernels { few: kernel("few")?, tiled: tiled.collect::<Result<_>>()? })
         });
-        let coded = coded.collect::<Result<_>>()?;
-        Ok(Kernels { few: kernel("expert_linear_few")?, gated_few: kernel("gated_expert_linear_few")?, tiled, coded })
+        let quantized = quantized.collect::<Result<_>>()?;
+        Ok(Kernels { few: kernel("expert_linear_few")?, tiled, quantized })
     }
 
     /// Launches the layer. `slots_of_row`: that read one row of its input.
@@ -182,86 +190,31 @@ impl Kernels {
         out: &mut Tensor,
         layer: LayerInput<Tensor, Experts, Vector>,
         slots_of_row: usize,
-        routes: &Routes,
-    ) -> Result<()> {
-        if is_few(device, routes.shape().tokens) {
-            return self.launch_few(device, out, layer, slots_of_row, Results::Sums, routes);
-        }
-        let params = params(out, layer, slots_of_row, routes);
-        let params = match layer.weight.weights(device.dtype) {
-            Rows::Plain(weight) => ExpertLinearParams { weight, ..params },
-            Rows::Coded { form, weights, .. } => {
-                let rows = routes.tile_rows();
-                let index = usize::from(rows > CODED_TILES[0][0]);
-                let [slots, columns] = CODED_TILES[index];
-                let blocks = [routes.tiles(), out.cols().div_ceil(columns), rows.div_ceil(slots)];
-                let kernel = &self.coded[form.kind as usize].tiled[index];
-                return kernel.launch(device.chaining, blocks, CODED_THREADS, 0, &of_codes(params, weights));
-            }
-        };
-        let index = TILE_ROWS.iter().position(|&rows| rows == routes.tile_rows()).expect("one of them");
-        let (tiling, kernel) = (&TILINGS[index], &self.tiled[index]);
-        let blocks = [routes.tiles(), out.cols().div_ceil(tiling.columns), 1];
-        kernel.launch(device.chaining, blocks, tiling.threads, tiling.shared_bytes(), &params)
-    }
-
-    /// Launches a layer of gates and up for few tokens. `false`: nothing was launched, because there are many.
-    pub fn run_gated(
-        &self,
-        device: &Device,
-        out: &mut Tensor,
-        layer: LayerInput<Tensor, Experts, Vector>,
-        activation: Activation,
-        routes: &Routes,
-    ) -> Result<bool> {
-        let is_few = is_few(device, routes.shape().tokens);
-        if is_few {
-            self.launch_few(device, out, layer, routes.shape().chosen, Results::Gated(activation), routes)?;
-        }
-        Ok(is_few)
-    }
-
-    fn launch_few(
-        &self,
-        device: &Device,
-        out: &mut Tensor,
-        layer: LayerInput<Tensor, Experts, Vector>,
-        slots_of_row: usize,
         results: Results,
         routes: &Routes,
     ) -> Result<()> {
-        let (threads, rows) = FEW;
-        let (kernel, outputs) = match results {
-            Results::Sums => (&self.few, rows),
-            Results::Gated(_) => (&self.gated_few, rows / 2),
+        let columns = out.cols();
+        let (shape, is_few, index) =
+            (routes.shape(), is_few(device, routes.shape().tokens), index_of(routes.tile_rows()));
+        let activation = match results {
+            Results::Gated(activation) => number_of(activation),
+            Results::Sums => -1,
         };
-        let params = ExpertLinearParams {
-            activation: match results {
-                Results::Gated(activation) => number_of(activation),
-                Results::Sums => 0,
-            },
-            ..params(out, layer, slots_of_row, routes)
-        };
-        let params = match layer.weight.weights(device.dtype) {
-            Rows::Plain(weight) => ExpertLinearParams { weight, ..params },
-            Rows::Coded { form, weights, .. } => {
-                let kernels = &self.coded[form.kind as usize];
-                let kernel = if results == Results::Sums { &kernels.few } else { &kernels.gated_few };
-                let blocks = [out.cols() / COLUMNS, routes.shape().slots(), 1];
-                return kernel.launch(device.chaining, blocks, CODED_THREADS, 0, &of_codes(params, weights));
+        let params = ExpertLinearParams { activation, ..params(out, layer, slots_of_row, routes) };
+        let launch = |kind| grid(kind, columns, results, shape, is_few);
+        match layer.weight.weights(device.dtype) {
+            Rows::Plain(weight) => {
+                let kernel = if is_few { &self.few } else { &self.tiled[index] };
+                let Grid { blocks, threads, shared_bytes } = launch(None);
+                kernel.launch(device.chaining, blocks, threads, shared_bytes, &ExpertLinearParams { weight, ..params })
             }
-        };
-        let blocks = [out.cols().div_ceil(outputs), routes.shape().slots(), 1];
-        kernel.launch(device.chaining, blocks, threads, 0, &params)
-    }
-}
-
-/// `Activation` in `kernels/common/activation.cuh`.
-fn number_of(activation: Activation) -> i32 {
-    match activation {
-        Activation::Silu => 0,
-        Activation::GeluTanh => 1,
-        Activation::ClampedSwiglu => 2,
+            Rows::Coded { form, weights, .. } => {
+                let kernels = &self.quantized[form.kind as usize];
+                let kernel = if is_few { &kernels.few } else { &kernels.tiled[index] };
+                let Grid { blocks, threads, shared_bytes } = launch(Some(form.kind));
+                kernel.launch(device.chaining, blocks, threads, shared_bytes, &of_codes(params, weights))
+            }
+        }
     }
 }
 
@@ -309,6 +262,6 @@ fn params(
         out_stride: out.storage.stride() as i32,
         x_stride: x.storage.stride() as i32,
         slots_of_row: slots_of_row as i32,
-        activation: 0,
+        activation: -1,
     }
 }

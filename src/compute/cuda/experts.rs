@@ -153,11 +153,6 @@ impl Routes {
         tile_rows(self.shape)
     }
 
-    /// Tiles that any choice for these tokens has, at most.
-    pub(super) fn tiles(&self) -> usize {
-        tiles_of(self.shape)
-    }
-
     /// Begins a copy of the experts of all slots to `experts` of pinned memory and of their weights to `weights`, for a host function that is launched
     /// behind it.
     pub(super) fn download_for_host(&self, to: &Pinned, [experts, weights]: [usize; 2]) -> Result<()> {

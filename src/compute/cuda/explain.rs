@@ -7,11 +7,12 @@ use super::gemm::{
     Epilogue, Gemm, Gpu, Grid, Launch, Quantized, Results, Route, Weights, applies_factors, plan, plan_slice, slices,
 };
 use super::gpus::GpuModel;
+use super::head_linear;
 use super::matrix::{StoredRun, scratch_rows, stored_runs};
 use crate::explain::{After, Explained, Kind, Pass, Work, distinct_experts};
 use crate::{Activation, Rounding, RoutesShape, explain};
 use base::error::Result;
-use formats::DType;
+use formats::{DType, WeightFormat};
 
 /// A GPU, and how it computes.
 #[derive(Clone, Copy, Debug)]
@@ -61,6 +62,20 @@ pub fn explain(work: &[Work], pass: &Pass, target: Target) -> Result<Vec<Explain
                     bytes: held + (numbers * dtype.bytes()) as u64,
                     flops,
                 });
+            }
+            &Kind::Heads { ref weights, heads } => {
+                let (kernel, grid) = head_linear::describe(work.rows, heads, weights.rows());
+                let numbers = heads * (weights.rows() * weights.cols + work.rows * (weights.rows() + weights.cols));
+                all.push(Explained {
+                    what: work.title(),
+                    format: WeightFormat::from(dtype).to_string(),
+                    kernel,
+                    grid: text(Some(grid)),
+                    split: 1,
+                    bytes: (numbers * dtype.bytes()) as u64,
+                    flops,
+                });
+                is_undivided = false;
             }
             Kind::Attention(heads) => {
                 let (kernel, grid) = attention::describe(heads, pass, model.facts, rounding)?;
@@ -196,19 +211,12 @@ fn of_experts_product(
     rounding: Rounding,
 ) -> (String, Grid, usize) {
     let kind = form.map(|form| form.kind);
-    let gated = match after {
-        After::Gate(activation) => {
-            expert_linear::describe(kind, rows / 2, Results::Gated(*activation), routes, rounding)
-        }
-        After::Store | After::Stream { .. } => None,
+    let (columns, results) = match after {
+        After::Gate(activation) => (rows / 2, Results::Gated(*activation)),
+        After::Store | After::Stream { .. } => (rows, Results::Sums),
     };
-    if let Some((kernel, grid)) = gated {
-        return (kernel, grid, rows / 2);
-    }
-    let apart = if matches!(after, After::Gate(_)) { ", activation apart" } else { "" };
-    let (kernel, grid) =
-        expert_linear::describe(kind, rows, Results::Sums, routes, rounding).expect("a sum is always computed");
-    (kernel + apart, grid, rows)
+    let (kernel, grid) = expert_linear::describe(kind, columns, results, routes, rounding);
+    (kernel, grid, columns)
 }
 
 fn text(grid: Option<Grid>) -> String {

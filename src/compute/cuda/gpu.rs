@@ -5,8 +5,8 @@ use super::kv_cache::KvBlocks;
 use super::management::FreeBefore;
 use super::matrix::Readers;
 use super::{
-    ContextGuard, Cuda, DeviceBatch, ExpertCounts, Experts, HostExperts, KvCache, Matrix, PassGraph, Routes, States,
-    Storage, Tensor, Vector, attention, experts, host_experts, recurrent,
+    ContextGuard, Cuda, DeviceBatch, ExpertCounts, Experts, Heads, HostExperts, KvCache, Matrix, PassGraph, Routes,
+    States, Storage, Tensor, Vector, attention, experts, host_experts, recurrent,
 };
 use crate::batch::{Batch, BatchLimits, BlockId, Sampled, StateSlot};
 use crate::{
@@ -23,6 +23,7 @@ impl Device for Cuda {
     type Storage = Storage;
     type Matrix = Matrix;
     type Experts = Experts;
+    type Heads = Heads;
     type HostExperts = HostExperts;
     type Routes = Routes;
     type ExpertCounts = ExpertCounts;
@@ -85,6 +86,11 @@ impl Device for Cuda {
     fn experts(&self, experts: &[Vec<HostMatrix>]) -> Result<Experts> {
         self.device.context.make_current()?;
         Experts::new(&self.device.context, &mut self.loader.lock(), experts, self.device.dtype)
+    }
+
+    fn heads(&self, heads: &[HostMatrix]) -> Result<Heads> {
+        self.device.context.make_current()?;
+        Heads::new(&self.device.context, &mut self.loader.lock(), heads, self.device.dtype)
     }
 
     fn experts_on_host(&self, weights: HostExpertWeights) -> Result<HostExperts> {
@@ -171,6 +177,10 @@ impl Device for Cuda {
 
     fn experts_shape(experts: &Experts) -> ExpertsShape {
         experts.shape()
+    }
+
+    fn heads_shape(heads: &Heads) -> [usize; 3] {
+        heads.shape()
     }
 
     fn host_experts_shape(experts: &HostExperts) -> ExpertsShape {

@@ -35,11 +35,13 @@ mod gemm;
 mod gpu;
 pub mod gpus;
 mod graph;
+mod head_linear;
 mod host_experts;
 mod join_columns;
 mod keep_hidden_states;
 mod kernels;
 mod kv_cache;
+mod latent_cache;
 mod launch_log;
 mod library;
 mod linear_add_norm;
@@ -79,6 +81,7 @@ pub use driver::{ContextGuard, Event, EventKind, check_ordinal, device_count};
 pub use experts::{Experts, Routes};
 pub use gemm::Route;
 pub use graph::{Graph, PassGraph};
+pub use head_linear::Heads;
 pub use host_experts::{HostExperts, HostThreads};
 pub use kernels::Chaining;
 pub use kv_cache::KvCache;
@@ -94,9 +97,9 @@ pub use storage::{Storage, Tensor};
 pub use team::Team;
 
 use super::{
-    Activated, Activation, AddNorm, AttentionSpec, Collectives, DeltaHeads, DeltaInputs, ExpertRows, HeadGate,
-    HeadPart, HeadRows, KvPlace, LayerInput, NextNorm, NormWeights, Ops, Part, QkNormRope, Router, RouterVectors,
-    ScanHeads, ScanInputs, Scoring, SharedExpert, SharedPrefixes, ShortConv, TableRows, unfused,
+    Activated, Activation, AddNorm, AttentionSpec, Collectives, DeltaHeads, DeltaInputs, DeltaLayer, ExpertRows,
+    HeadColumns, HeadGate, HeadPart, HeadRows, KvPlace, LayerInput, NextNorm, NormWeights, Ops, Part, QkNormRope,
+    Router, RouterVectors, ScanHeads, ScanInputs, Scoring, SharedExpert, SharedPrefixes, ShortConv, TableRows, unfused,
 };
 use attention::partition::{Geometry, LayerWindow};
 use base::error::{Error, Result};
@@ -155,6 +158,7 @@ struct Kernels {
     activate: activate::Kernels,
     activate_mul: activate_mul::Kernels,
     gather: gather::Kernels,
+    head_linear: head_linear::Kernels,
     place_heads: place_heads::Kernels,
     pool_states: pool_states::Kernels,
     scale_logits: scale_logits::Kernels,
@@ -190,6 +194,7 @@ impl Kernels {
             activate: activate::Kernels::new(device)?,
             activate_mul: activate_mul::Kernels::new(device)?,
             gather: gather::Kernels::new(device)?,
+            head_linear: head_linear::Kernels::new(device)?,
             place_heads: place_heads::Kernels::new(device)?,
             pool_states: pool_states::Kernels::new(device)?,
             scale_logits: scale_logits::Kernels::new(device)?,
@@ -351,12 +356,14 @@ impl Ops for Cuda {
         device_batch: &DeviceBatch,
     ) {
         let at = cache.blocks.layer(place);
-        let attention = &cache.attention[at.kind];
         // Kernels that prepare heads themselves store keys and values.
         let has_keys = heads.qkv.cols() > heads.out.cols();
-        let fused = has_keys.then(|| attention.fused(&self.device, scoring.spec, &transform, &at, device_batch));
-        match fused.flatten() {
-            Some(fused) => {
+        let fused = cache.attention[at.kind].stored().filter(|_| has_keys).and_then(|attention| {
+            let fused = attention.fused(&self.device, scoring.spec, &transform, &at, device_batch);
+            fused.map(|fused| (attention, fused))
+        });
+        match fused {
+            Some((attention, fused)) => {
                 let result = attention.run_fused(&self.device, scoring, heads, (fused, &transform), at, device_batch);
                 self.remember(result);
             }
@@ -419,6 +426,21 @@ impl Ops for Cuda {
         self.remember(result);
     }
 
+    fn delta_layer(
+        &mut self,
+        out: &mut Tensor,
+        mixed: &mut Tensor,
+        layer: DeltaLayer<Tensor, Vector>,
+        (states, at): (&mut States, usize),
+        device_batch: &DeviceBatch,
+    ) {
+        let kernels = &self.kernels.recurrent().gated_delta;
+        match kernels.run_layer(&self.device, out, layer, (states, at), device_batch) {
+            Ok(false) => unfused::delta_layer(self, out, mixed, layer, (states, at), device_batch),
+            result => self.remember(result.map(drop)),
+        }
+    }
+
     fn selective_scan(
         &mut self,
         out: &mut Tensor,
@@ -445,20 +467,14 @@ impl Ops for Cuda {
     fn gated_expert_linear(
         &mut self,
         out: &mut Tensor,
-        gate_up: &mut Tensor,
+        _gate_up: &mut Tensor,
         layer: LayerInput<Tensor, Experts, Vector>,
         activation: Activation,
         routes: &Routes,
     ) {
-        let kernels = &self.kernels.experts().expert_linear;
-        match kernels.run_gated(&self.device, out, layer, activation, routes) {
-            Ok(false) => {
-                let result = kernels.run(&self.device, gate_up, layer, routes.shape().chosen, routes);
-                self.remember(result);
-                self.activate_mul(out, gate_up, activation);
-            }
-            result => self.remember(result.map(drop)),
-        }
+        let (kernels, chosen) = (&self.kernels.experts().expert_linear, routes.shape().chosen);
+        let result = kernels.run(&self.device, out, layer, chosen, gemm::Results::Gated(activation), routes);
+        self.remember(result);
     }
 
     fn expert_linear(
@@ -472,7 +488,8 @@ impl Ops for Cuda {
             ExpertRows::Slots => 1,
             ExpertRows::Tokens => routes.shape().chosen,
         };
-        let result = self.kernels.experts().expert_linear.run(&self.device, out, layer, slots_of_row, routes);
+        let kernels = &self.kernels.experts().expert_linear;
+        let result = kernels.run(&self.device, out, layer, slots_of_row, gemm::Results::Sums, routes);
         self.remember(result);
     }
 
@@ -502,6 +519,11 @@ impl Ops for Cuda {
 
     fn sigmoid_mul(&mut self, x: &mut Tensor, gate: &Tensor) {
         let result = self.kernels.sigmoid_mul.run(&self.device, x, gate);
+        self.remember(result);
+    }
+
+    fn head_linear(&mut self, out: (&mut Tensor, HeadColumns), x: (&Tensor, HeadColumns), weight: &Heads) {
+        let result = self.kernels.head_linear.run(&self.device, out, x, weight);
         self.remember(result);
     }
 

@@ -42,6 +42,7 @@ pub(crate) use params;
 pub mod twin {
     use super::Params;
     use crate::cuda::exchange::Exchange as ExchangeParams;
+    use crate::cuda::gated_delta::GatedDeltaParams;
     use crate::cuda::gemm::RowNorms;
     use crate::cuda::gemm::quantized::weights::QuantizedWeights;
     use crate::cuda::tensor_map::TensorMap;
@@ -60,12 +61,13 @@ pub mod twin {
             return (8, 8);
         }
         match c_type.trim_start_matches("const ").trim() {
-            "int" | "uint32_t" | "float" => (4, 4),
+            "int" | "uint32_t" | "float" | "Norm" => (4, 4),
             "uint64_t" | "int64_t" | "long long" => (8, 8),
             // Compared with its own twin in the file that declares it.
             "TensorMap" => (size_of::<TensorMap>(), align_of::<TensorMap>()),
             "Exchange" => (size_of::<ExchangeParams>(), align_of::<ExchangeParams>()),
             "RowNorms<T>" => (size_of::<RowNorms>(), align_of::<RowNorms>()),
+            "GatedDeltaParams<T>" => (size_of::<GatedDeltaParams>(), align_of::<GatedDeltaParams>()),
             "QuantizedWeights" => (size_of::<QuantizedWeights>(), align_of::<QuantizedWeights>()),
             other => panic!("a type that no parameter struct has used so far: {other}"),
         }

@@ -3,12 +3,13 @@
 use super::device::Device;
 use super::device_batch::DeviceBatch;
 use super::driver::Address;
-use super::kernels::{Kernel, cache_suffix, suffix};
+use super::kernels::Kernel;
 use super::kv_cache::CacheLayer;
+use super::latent_cache;
 use super::matrix::Vector;
 use super::params::params;
 use super::storage::Tensor;
-use crate::{AttentionSpec, KvFormat, NormExtent, NormOrder, Pairing, QkNormRope, RopeTable};
+use crate::{AttentionSpec, KvFormat, KvValues, NormExtent, NormOrder, Pairing, QkNormRope, RopeTable};
 use base::error::{Error, Result};
 
 params! {
@@ -27,6 +28,7 @@ params! {
         stride: i32,
         eps: f32,
         tokens: i32,
+        is_int8: i32,
         temperature: Address,
         rotary: i32,
         neighbours: i32,
@@ -63,22 +65,18 @@ struct Rotations {
     many: Kernel,
 }
 
-/// The kernels for one format of the cache.
-struct Stores {
+pub struct Kernels {
     /// Whole heads turn, in halves, normalized before or not at all.
     common: Rotations,
     /// What else a head may need.
     variants: Rotations,
     /// The same for heads of more than [`SHORT_HEAD_MAX`] numbers.
     long: Rotations,
-}
-
-pub struct Kernels {
-    plain: Stores,
-    int8: Stores,
     /// For many tokens, plain caches and the heads of [`WIDE_DIMS`].
     wide: [Kernel; 2],
     whole_norm: Kernel,
+    /// Where keys end with their values.
+    latent: latent_cache::Kernels,
 }
 
 /// Refuses ropes that turn a number of numbers per head that the kernels do not know: they take two pairs at a time.
@@ -95,24 +93,17 @@ pub fn check_rotary(rotary: usize) -> Result<()> {
 
 impl Kernels {
     pub fn new(device: &Device) -> Result<Kernels> {
-        let module = device.module("rope_and_cache")?;
-        let stores = |format| {
-            let kernel = |name: &str| Kernel::new(&module, &format!("{name}_{}", cache_suffix(device.dtype, format)));
-            Ok(Stores {
-                common: Rotations { few: kernel("rope_and_cache_h1")?, many: kernel("rope_and_cache_h4")? },
-                variants: Rotations {
-                    few: kernel("rope_and_cache_variants_h1")?,
-                    many: kernel("rope_and_cache_variants_h4")?,
-                },
-                long: Rotations { few: kernel("rope_and_cache_long_h1")?, many: kernel("rope_and_cache_long_h4")? },
-            })
-        };
-        let wide = |dim: usize| Kernel::new(&module, &format!("rope_and_cache_wide_d{dim}_{}", suffix(device.dtype)));
+        let kernel = |name: &str| device.kernel("rope_and_cache", name);
+        let rotations =
+            |name: &str| Ok(Rotations { few: kernel(&format!("{name}_h1"))?, many: kernel(&format!("{name}_h4"))? });
+        let wide = |dim: usize| kernel(&format!("rope_and_cache_wide_d{dim}"));
         Ok(Kernels {
+            common: rotations("rope_and_cache")?,
+            variants: rotations("rope_and_cache_variants")?,
+            long: rotations("rope_and_cache_long")?,
             wide: [wide(WIDE_DIMS[0])?, wide(WIDE_DIMS[1])?],
-            plain: stores(KvFormat::Plain(device.dtype))?,
-            int8: stores(KvFormat::Int8)?,
-            whole_norm: Kernel::new(&module, &format!("whole_norm_{}", suffix(device.dtype)))?,
+            latent: latent_cache::Kernels::new(device)?,
+            whole_norm: kernel("whole_norm")?,
         })
     }
 
@@ -125,6 +116,9 @@ impl Kernels {
         cache: CacheLayer,
         device_batch: &DeviceBatch,
     ) -> Result<()> {
+        if cache.shape.values != KvValues::Stored {
+            return self.latent.run(device, spec, qkv, transform, cache, device_batch);
+        }
         let QkNormRope { norm, whole, rope, temperature, value_norm } = transform;
         let rotary = rope.as_ref().map_or(0, |r| r.rotary);
         assert!(check_rotary(rotary).is_ok(), "{rotary} numbers turn, which an open engine has refused");
@@ -150,6 +144,7 @@ impl Kernels {
             stride: qkv.storage.stride() as i32,
             eps: norm.as_ref().map_or(0.0, |n| n.eps),
             tokens: qkv.rows() as i32,
+            is_int8: i32::from(shape.format == KvFormat::Int8),
             temperature: temperature.map_or(0, |t| t.wide.address()),
             rotary: rotary as i32,
             neighbours: i32::from(rope.as_ref().is_some_and(|r| r.pairing == Pairing::Neighbours)),
@@ -168,14 +163,10 @@ impl Kernels {
         }
         let is_common =
             rope.as_ref().is_some_and(is_common) && !is_after && temperature.is_none() && value_norm.is_none();
-        let stores = match shape.format {
-            KvFormat::Plain(_) => &self.plain,
-            KvFormat::Int8 => &self.int8,
-        };
         let Rotations { few, many } = match is_common {
-            _ if shape.head_dim > SHORT_HEAD_MAX => &stores.long,
-            true => &stores.common,
-            false => &stores.variants,
+            _ if shape.head_dim > SHORT_HEAD_MAX => &self.long,
+            true => &self.common,
+            false => &self.variants,
         };
         let all = heads + 2 * kv_heads;
         let many_from = 2 * device.facts().processors;

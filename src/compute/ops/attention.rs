@@ -2,7 +2,7 @@
 //!
 //! `out[t, h, ..] = sum_j softmax_j(cap(scale * q[t, h] . K[j, g])) V[j, g, ..]` over positions `j` of the same row, found
 //! through the block table of `place`, with `window_start(positions[t]) <= j < window_end(positions[t], context_lens[r])`; query head `h` reads key and value
-//! head `g = h / (heads / kv_heads)`. `cap(s) = softcap * tanh(s / softcap)`, or `s` without a softcap. [`AttentionSpec`]
+//! head `g = h / (heads / kv_heads)`. A value may be the last numbers of its key: see [`KvValues`](crate::KvValues). `cap(s) = softcap * tanh(s / softcap)`, or `s` without a softcap. [`AttentionSpec`]
 //! defines `heads`, `scale`, `window_start`, `window_end` and `softcap`. Rows of a layer that [looks both ways](crate::Reach::Both) bring all of their
 //! tokens. Where the layer has sinks, the sum below each softmax has one more term, `exp(sinks[h])`.
 
@@ -10,8 +10,8 @@ use crate::{Backend, KvPlace, Scoring, Tensor};
 
 /// | tensor | shape |
 /// |--------|-------|
-/// | `out`  | `[tokens, spec.heads * head_dim]` |
-/// | `qkv`  | `[tokens, (spec.heads + 2 kv_heads) * head_dim]`, of which the queries are read; or `[tokens, spec.heads * head_dim]` |
+/// | `out`  | `[tokens, spec.heads * value_dim]` |
+/// | `qkv`  | as [`rope_and_cache`](super::rope_and_cache) has it, of which the queries are read |
 /// | `sinks`| `[spec.heads]` |
 /// | `cache`| one layer: `[block][kv_head][K or V][block_size][head_dim]` |
 ///
@@ -50,6 +50,7 @@ pub(super) fn check<B: Backend>(
     assert!(spec.softcap.is_none_or(|softcap| softcap > 0.0));
     assert!(sinks.is_none_or(|sinks| B::vector_len(sinks) == spec.heads));
     let queries = spec.heads * kv.head_dim;
-    assert!(qkv.rows() == tokens && [queries, queries + 2 * kv.kv_heads * kv.head_dim].contains(&qkv.cols()));
-    assert_eq!((out.rows(), out.cols()), (tokens, queries));
+    let of_keys = kv.values.vectors() * kv.kv_heads * kv.head_dim;
+    assert!(qkv.rows() == tokens && [queries, queries + of_keys].contains(&qkv.cols()));
+    assert_eq!((out.rows(), out.cols()), (tokens, spec.heads * kv.value_dim()));
 }

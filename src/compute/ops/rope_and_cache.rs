@@ -18,12 +18,13 @@
 //! [`NormOrder::AfterRope`]: crate::NormOrder::AfterRope
 //! [`Pairing`]: crate::Pairing
 
-use crate::{AttentionSpec, Backend, KvPlace, NormExtent, QkNormRope, Tensor, WholeRows};
+use crate::{AttentionSpec, Backend, KvPlace, KvValues, NormExtent, QkNormRope, Tensor, WholeRows};
 
 /// | tensor | shape |
 /// |--------|-------|
 /// | `qkv`  | `[tokens, (spec.heads + 2 kv_heads) * head_dim]`, queries, keys, values; or `[tokens, spec.heads * head_dim]` |
-/// | `cache`| one layer: `[block][kv_head][K or V][block_size][head_dim]` |
+/// |        | where values lie in keys: `[tokens, (spec.heads + kv_heads) * head_dim]`, queries, keys |
+/// | `cache`| one layer: `[block][kv_head][K or V][block_size][head_dim]`, without V where values lie in keys |
 /// | `transform.rope` | `[positions, rotary]`: `rotary / 2` cosines, then as many sines |
 /// | `transform.norm` | each weight `[head_dim]`; for a norm of the whole width `[spec.heads * head_dim]` and `[kv_heads * head_dim]` |
 /// | `transform.whole` | `[tokens, query width]` and `[tokens, key width]` of all ranks |
@@ -64,10 +65,10 @@ pub(super) fn check<B: Backend>(
     let has_keys = qkv.cols() != queries;
     assert_eq!(
         (qkv.rows(), qkv.cols()),
-        (batch.tokens(), queries + if has_keys { 2 * kv.kv_heads * kv.head_dim } else { 0 })
+        (batch.tokens(), queries + if has_keys { kv.values.vectors() * kv.kv_heads * kv.head_dim } else { 0 })
     );
     let QkNormRope { norm, whole, rope, temperature, value_norm } = transform;
-    assert!(value_norm.is_none_or(|eps| eps > 0.0));
+    assert!(value_norm.is_none_or(|eps| eps > 0.0 && kv.values == KvValues::Stored));
     if let Some(WholeRows { queries, keys }) = whole {
         assert_eq!((queries.rows(), keys.rows()), (qkv.rows(), qkv.rows()));
         assert!(has_keys && queries.cols() >= spec.heads * kv.head_dim && keys.cols() >= kv.kv_heads * kv.head_dim);

@@ -6,7 +6,7 @@ use crate::spec::{
     SharedGate, Sinks, Sublayer,
 };
 use base::error::Error;
-use compute::{Curve, Groups, Pairing};
+use compute::{Curve, Groups, KvValues, Pairing};
 use serde_json::json;
 
 fn experts(layer: &LayerSpec) -> &Experts {
@@ -107,17 +107,18 @@ fn the_groups_of_glm_are_scored_by_two_experts() {
 
 #[test]
 fn latent_attention_rotates_the_first_numbers_of_its_heads() {
-    // Heads of the cache, numbers of a head that turn, numbers of a value, and what scores are divided by.
+    // Numbers of a value, and what scores are divided by.
     let cases = [
-        ("GLM-4.7-Flash", 20, 256, 64, 256, 16.0),
-        ("DeepSeek-V3", 128, 192, 64, 128, 192f32.sqrt() / (0.1 * 40f32.ln() + 1.0).powi(2)),
-        ("DeepSeek-V2-Lite", 16, 192, 64, 128, 192f32.sqrt() / (0.1 * 0.707 * 40f32.ln() + 1.0).powi(2)),
+        ("GLM-4.7-Flash", 256, 16.0),
+        ("DeepSeek-V3", 128, 192f32.sqrt() / (0.1 * 40f32.ln() + 1.0).powi(2)),
+        ("DeepSeek-V2-Lite", 128, 192f32.sqrt() / (0.1 * 0.707 * 40f32.ln() + 1.0).powi(2)),
     ];
-    for (name, heads, head_dim, rotary, value, divisor) in cases {
+    for (name, value, divisor) in cases {
         let spec = described(&changed(name, json!({})));
         let attention = spec.attentions().next().unwrap();
-        assert_eq!((attention.kv_heads, attention.head_dim, attention.value_dim()), (heads, head_dim, value), "{name}");
-        assert_eq!(spec.ropes[0].rotary(head_dim), rotary, "{name}");
+        assert_eq!((attention.kv_heads, attention.head_dim, attention.value_dim()), (1, 576, value), "{name}");
+        assert_eq!(attention.kv_values(), KvValues::InKeys(512), "{name}");
+        assert_eq!(spec.ropes[0].rotary(576), 64, "{name}");
         assert_eq!(spec.ropes[0].pairing, Pairing::Neighbours, "{name}");
         assert!((attention.scores.scale * divisor - 1.0).abs() < 1e-6, "{name}: {}", attention.scores.scale);
         assert_eq!(attention.latent.map(|latent| latent.norm.eps), Some(1e-6), "{name}");
@@ -132,6 +133,8 @@ fn what_latent_attention_does_not_compute_is_refused_by_name() {
         ("GLM-4.7-Flash", "qk_rope_head_dim", json!(63)),
         ("GLM-4.7-Flash", "qk_nope_head_dim", json!(100)),
         ("GLM-4.7-Flash", "v_head_dim", json!(1024)),
+        ("GLM-4.7-Flash", "kv_lora_rank", json!(508)),
+        ("GLM-4.7-Flash", "kv_lora_rank", json!(1024)),
         ("GLM-4.7-Flash", "mlp_layer_types", json!(["dense"])),
         ("GLM-4.7-Flash", "topk_method", json!("greedy")),
         ("GLM-4.7-Flash", "partial_rotary_factor", json!(0.5)),
@@ -142,8 +145,7 @@ fn what_latent_attention_does_not_compute_is_refused_by_name() {
         ("DeepSeek-V2-Lite", "norm_topk_prob", json!(true)),
     ] {
         let error = parse(&changed(name, json!({field: value}))).unwrap_err().to_string();
-        let named = if field == "v_head_dim" { "head_dim" } else { field };
-        assert!(error.contains(named), "{name} with {field}: {error}");
+        assert!(error.contains(field), "{name} with {field}: {error}");
     }
 }
 

@@ -28,7 +28,7 @@ pub const FAMILY: Family = Family {
     spec,
 };
 
-/// The layers that predict further tokens are left aside. Heads have the sizes of latent attention, and each its own keys.
+/// The layers that predict further tokens are left aside. Heads have the sizes of latent attention, and all share what is cached.
 pub const IGNORED: &[&str] =
     &["num_nextn_predict_layers", "num_mtp_layers", "head_dim", "qk_head_dim", "num_key_value_heads"];
 
@@ -96,7 +96,7 @@ fn latent(fields: Fields) -> Result<Latent> {
     };
     Ok(Latent {
         query_rank: fields.count_or_none("q_lora_rank")?,
-        rank: fields.count("kv_lora_rank")?,
+        rank: of_head("kv_lora_rank")?,
         nope: of_head("qk_nope_head_dim")?,
         rope: of_head("qk_rope_head_dim")?,
         value: of_head("v_head_dim")?,
@@ -115,11 +115,10 @@ pub fn attention(fields: Fields, standard: &Standard) -> Result<SelfAttention> {
         _ => 1.0,
     };
     let attention = standard.attention(latent.head_dim());
-    let heads = attention.scores.heads;
     let scale = (sharper * sharper / (latent.key() as f64).sqrt()) as f32;
     Ok(SelfAttention {
         scores: compute::AttentionSpec { scale, ..attention.scores },
-        kv_heads: heads,
+        kv_heads: 1,
         head_dim: latent.head_dim(),
         latent: Some(latent),
         qkv_bias: bias,

@@ -11,7 +11,7 @@ use crate::spec::{Bias, DecoderSpec, GatedDelta as Spec, Recurrent};
 use crate::weights::Weights;
 use base::error::Result;
 use compute::ops;
-use compute::{Backend, DeltaHeads, DeltaInputs, GateOrder, HeadGate, Part, ShortConv, Tensor, ValueOrder};
+use compute::{Backend, DeltaHeads, DeltaLayer, Part, ShortConv, Tensor, ValueOrder};
 use std::ops::Range;
 
 /// The gated delta rule of one layer, as far as this rank computes it.
@@ -271,23 +271,17 @@ impl<B: Backend> GatedDelta<B> {
     ) -> &'a Tensor<B::Storage> {
         let scratch = scratch.0.iter_mut().find(|scratch| scratch.shape == self.shape).expect("a layer of the spec");
         let ShapeScratch { projected, mixed, read, all_read, shares, .. } = scratch;
-        let heads = self.heads;
         self.input.forward(backend, projected, x);
-        ops::causal_conv(backend, mixed, projected, &self.conv_weight, self.conv, (states, self.at), device_batch);
-        let first_gate = heads.width() + heads.value_width();
-        let inputs = DeltaInputs { qkv: mixed, gates: projected, first_gate, decays: &self.decays };
-        let at = self.at + self.conv.state_numbers(heads.width());
-        ops::gated_delta(backend, read, inputs, heads, (states, at), device_batch);
-        let gate = HeadGate {
-            gate: &*projected,
-            first: heads.width(),
-            scale: 1.0,
-            order: GateOrder::AfterNorm,
-            head_dim: heads.value_dim,
-            weight: &self.norm,
+        let layer = DeltaLayer {
+            projected,
+            conv_weight: &self.conv_weight,
+            conv: self.conv,
+            decays: &self.decays,
+            heads: self.heads,
+            norm: &self.norm,
             eps: self.eps,
         };
-        ops::gated_norm(backend, read, gate);
+        ops::delta_layer(backend, read, mixed, layer, (states, self.at), device_batch);
         match all_read {
             Some(all) => {
                 let mut first = 0;

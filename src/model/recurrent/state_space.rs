@@ -1,5 +1,8 @@
 //! Mamba-2 in a layer: a projection, a short convolution over `x`, `B` and `C`, the selective scan, a gate and perhaps a norm of each group, and
 //! the way out.
+//!
+//! Where there are more ranks than groups, ranks share `B` and `C` of a group and divide its heads. The norm is over a whole group, so that they
+//! exchange what it reads.
 
 use super::{StateShare, distinct, gathered};
 use crate::linear::{Inputs, Linear, Projection};
@@ -8,10 +11,13 @@ use crate::spec::{DecoderSpec, GroupNorm, Recurrent, ScanScales, StateSpace as S
 use crate::weights::Weights;
 use base::error::Result;
 use compute::ops;
-use compute::{Activated, Activation, Backend, Curve, HeadGate, Part, ScanHeads, ScanInputs, ShortConv, Tensor};
+use compute::{
+    Activated, Activation, Backend, Curve, HeadColumns, HeadGate, HeadPart, Part, ScanHeads, ScanInputs, ShortConv,
+    Tensor,
+};
 use std::ops::Range;
 
-/// The selective scan of one layer, as far as this rank computes it: whole groups of heads.
+/// The selective scan of one layer, as far as this rank computes it: the heads of some groups, or some heads of one group.
 pub struct StateSpace<B: Backend> {
     /// Of all ranks.
     shape: ScanHeads,
@@ -28,12 +34,14 @@ pub struct StateSpace<B: Backend> {
     scales: ScanScales,
     /// `None`: the gate alone.
     norm: Option<Norm<B>>,
+    /// What the way out reads of the columns of all ranks.
+    read: Range<usize>,
     output: Linear<B>,
 }
 
 /// The norm of each group.
 struct Norm<B: Backend> {
-    /// `[heads * head_dim]`
+    /// Of the heads whose norm this rank computes: its own, or all where ranks share groups. `[heads * head_dim]`
     weight: B::Vector,
     spec: GroupNorm,
 }
@@ -54,11 +62,21 @@ struct ShapeScratch<B: Backend> {
     gated: Option<Tensor<B::Storage>>,
     /// The same of all ranks, where the projection back reads it whole.
     all_read: Option<Tensor<B::Storage>>,
+    /// What the norm reads, where ranks share groups.
+    whole: Option<WholeGroups<B>>,
     /// Columns of each rank in the rows of all. `[ranks]`
     shares: Vec<Range<usize>>,
 }
 
-/// Heads that a rank computes: those of its groups.
+/// What a norm reads of the heads of all ranks.
+struct WholeGroups<B: Backend> {
+    /// `[tokens, heads * head_dim]`
+    read: Tensor<B::Storage>,
+    /// `[tokens, heads * head_dim]`
+    gates: Tensor<B::Storage>,
+}
+
+/// Heads that a rank computes, and the groups of these.
 fn own_heads(heads: ScanHeads, sharding: &Sharding) -> ScanHeads {
     let shares = sharding.heads(heads.heads, heads.groups);
     ScanHeads { heads: shares.own_heads().len(), groups: shares.own_kv_heads().len(), ..heads }
@@ -89,9 +107,12 @@ impl<B: Backend> ScanScratch<B> {
     /// For passes of at most `tokens` tokens.
     pub fn new(backend: &B, spec: &DecoderSpec, sharding: &Sharding, tokens: usize) -> Result<ScanScratch<B>> {
         let scans = || spec.recurrent_layers().filter_map(Recurrent::state_space);
-        let has_no_norm = |shape| scans().any(|scan| scan.heads == shape && scan.norm.is_none());
+        let any = |shape, has_norm| scans().any(|scan| scan.heads == shape && scan.norm.is_some() == has_norm);
         let scratch = distinct(scans().map(|scan| scan.heads)).into_iter();
-        let scratch = scratch.map(|shape| ShapeScratch::new(backend, (shape, has_no_norm(shape)), sharding, tokens));
+        let scratch = scratch.map(|shape| {
+            let norms = Norms { some: any(shape, true), none: any(shape, false) };
+            ShapeScratch::new(backend, (shape, norms), sharding, tokens)
+        });
         scratch.collect::<Result<_>>().map(ScanScratch)
     }
 
@@ -99,29 +120,43 @@ impl<B: Backend> ScanScratch<B> {
     pub fn set_rows(&mut self, tokens: usize) {
         for scratch in &mut self.0 {
             let own = [&mut scratch.projected, &mut scratch.mixed, &mut scratch.read];
-            let optional = scratch.gated.iter_mut().chain(&mut scratch.all_read);
+            let whole = scratch.whole.iter_mut().flat_map(|WholeGroups { read, gates }| [read, gates]);
+            let optional = scratch.gated.iter_mut().chain(&mut scratch.all_read).chain(whole);
             own.into_iter().chain(optional).for_each(|tensor| tensor.set_rows(tokens));
         }
     }
 }
 
+/// Whether layers of one shape have a norm.
+#[derive(Clone, Copy)]
+struct Norms {
+    /// Some have.
+    some: bool,
+    /// Some have none.
+    none: bool,
+}
+
 impl<B: Backend> ShapeScratch<B> {
     fn new(
         backend: &B,
-        (shape, has_no_norm): (ScanHeads, bool),
+        (shape, norms): (ScanHeads, Norms),
         sharding: &Sharding,
         tokens: usize,
     ) -> Result<ShapeScratch<B>> {
         let own = own_heads(shape, sharding);
         let tensor = |cols| backend.tensor(tokens, cols);
+        let all = || tensor(shape.head_width());
         let shares = sharding.heads(shape.heads, shape.groups).heads;
+        let is_split = sharding.splits(shape.groups);
+        let whole = || Ok(WholeGroups { read: all()?, gates: all()? });
         Ok(ShapeScratch {
             shape,
             projected: tensor(own.width() + own.head_width() + own.heads)?,
             mixed: tensor(own.width())?,
             read: tensor(own.head_width())?,
-            gated: has_no_norm.then(|| tensor(own.head_width())).transpose()?,
-            all_read: sharding.gathers().then(|| tensor(shape.head_width())).transpose()?,
+            gated: norms.none.then(|| tensor(own.head_width())).transpose()?,
+            all_read: (sharding.gathers() && (norms.none || !is_split)).then(all).transpose()?,
+            whole: (norms.some && is_split).then(whole).transpose()?,
             shares: shares.iter().map(|heads| columns_of(heads, shape.head_dim)).collect(),
         })
     }
@@ -157,6 +192,7 @@ impl<B: Backend> StateSpace<B> {
         let Back { inputs, outputs, adds_bias } = sharding.back(all.head_width(), own_values.clone());
         let output = Projection { name: name(parts.output), outputs: hidden, own: vec![outputs] };
         let inputs = Inputs { all: all.head_width(), own: inputs };
+        let read = inputs.own.clone();
         let conv = spec.conv();
         let mut conv_weight = weights.short_conv(&name(parts.conv), all.width(), conv, &xbc(0))?;
         // A factor of what is convolved is one of the weights.
@@ -171,9 +207,9 @@ impl<B: Backend> StateSpace<B> {
             weights.parameter(&name(parts.dt_bias), all.heads, of_heads)?,
             weights.parameter(&name(parts.skip), all.heads, of_heads)?,
         ];
+        let normed = if sharding.splits(all.groups) { 0..all.head_width() } else { own_values.clone() };
         let mut norm = |spec| -> Result<Norm<B>> {
-            let weight =
-                weights.norm_of_groups(&name(parts.norm), [all.groups, all.head_width()], own_values.clone())?;
+            let weight = weights.norm_of_groups(&name(parts.norm), [all.groups, all.head_width()], normed.clone())?;
             Ok(Norm { weight: backend.vector(&[weight])?, spec })
         };
         let norm = spec.norm.map(&mut norm).transpose()?;
@@ -187,6 +223,7 @@ impl<B: Backend> StateSpace<B> {
             rates: backend.table(&rates.concat())?,
             scales: spec.scales,
             norm,
+            read,
             output: Linear::load(backend, weights, inputs, &[output], spec.bias, adds_bias)?,
         })
     }
@@ -211,7 +248,7 @@ impl<B: Backend> StateSpace<B> {
         x: &Tensor<B::Storage>,
     ) -> &'a Tensor<B::Storage> {
         let scratch = scratch.0.iter_mut().find(|scratch| scratch.shape == self.shape).expect("a layer of the spec");
-        let ShapeScratch { projected, mixed, read, gated, all_read, shares, .. } = scratch;
+        let ShapeScratch { projected, mixed, read, gated, all_read, whole, shares, .. } = scratch;
         let heads = self.heads;
         self.input.forward(backend, projected, x);
         ops::causal_conv(backend, mixed, projected, &self.conv_weight, self.conv, (states, self.at), device_batch);
@@ -221,23 +258,48 @@ impl<B: Backend> StateSpace<B> {
         let at = self.at + self.conv.state_numbers(heads.width());
         ops::selective_scan(backend, read, inputs, heads, (states, at), device_batch);
         let (first, scale) = (heads.width(), self.scales.gate);
-        let read = match (&self.norm, gated) {
-            (Some(Norm { weight, spec: GroupNorm { eps, order } }), _) => {
-                let (head_dim, order, eps) = (heads.head_width() / heads.groups, *order, *eps);
+        let head_dim = self.shape.head_width() / self.shape.groups;
+        let read = match (&self.norm, whole, gated) {
+            (Some(Norm { weight, spec: GroupNorm { eps, order } }), Some(WholeGroups { read: all, gates }), _) => {
+                ops::join_columns(backend, all, Some(Part { x: &*read, first: 0 }), shares);
+                ops::join_columns(backend, gates, Some(Part { x: &*projected, first }), shares);
+                let (order, eps) = (*order, *eps);
                 ops::gated_norm(
                     backend,
-                    read,
-                    HeadGate { gate: &*projected, first, scale, order, head_dim, weight, eps },
+                    all,
+                    HeadGate { gate: &*gates, first: 0, scale, order, head_dim, weight, eps },
                 );
+                return self.own_part(backend, all, read);
+            }
+            (Some(Norm { weight, spec: GroupNorm { eps, order } }), None, _) => {
+                let (order, eps) = (*order, *eps);
+                let gate = HeadGate { gate: &*projected, first, scale, order, head_dim, weight, eps };
+                ops::gated_norm(backend, read, gate);
                 read
             }
-            (None, Some(gated)) => {
+            (None, _, Some(gated)) => {
                 let (of, times) = (Part { x: &*projected, first }, Some(Part { x: &*read, first: 0 }));
                 ops::activate(backend, gated, Activated { of, scale, curve: Curve::Gate(Activation::Silu), times });
                 gated
             }
-            (None, None) => unreachable!("scratch of a layer without a norm"),
+            (None, _, None) => unreachable!("scratch of a layer without a norm"),
         };
         gathered(backend, read, all_read, shares)
+    }
+
+    /// What the projection back reads of the columns `all`, which is all of them or is copied to `own`.
+    fn own_part<'a>(
+        &self,
+        backend: &mut B,
+        all: &'a Tensor<B::Storage>,
+        own: &'a mut Tensor<B::Storage>,
+    ) -> &'a Tensor<B::Storage> {
+        if self.read.len() == all.cols() {
+            return all;
+        }
+        let at = |first| HeadColumns { first, step: 0 };
+        let part = HeadPart { from: Some((all, at(self.read.start))), to: at(0), width: self.read.len() };
+        ops::place_heads(backend, own, 1, &[part]);
+        own
     }
 }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::description::Description;
 use crate::spec::Part;
-use compute::KvFormat;
+use compute::{KvFormat, KvValues};
 use formats::DType;
 use formats::source::Source;
 use std::path::Path;
@@ -95,7 +95,7 @@ fn shares_are_as_even_as_whole_heads_and_units_allow() {
 
 #[test]
 fn a_rank_caches_its_own_kv_heads() {
-    let heads = |kv_heads, head_dim| KvHeads { kv_heads, head_dim };
+    let heads = |kv_heads, head_dim| KvHeads { kv_heads, head_dim, values: KvValues::Stored };
     let whole = KvLayout {
         layers: vec![heads(4, 16), heads(1, 32)],
         split: None,

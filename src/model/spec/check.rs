@@ -9,6 +9,8 @@ use base::error::{Error, Result};
 
 /// Heads wider than this are not computed: kernels keep a head in registers or on the stack.
 const HEAD_DIM_MAX: usize = 512;
+/// The same of what is cached for latent attention.
+const LATENT_DIM_MAX: usize = 1024;
 
 impl DecoderSpec {
     /// Refuses what the decoder, the KV cache or the kernels cannot hold.
@@ -27,8 +29,20 @@ impl DecoderSpec {
     pub fn check(&self) -> Result<()> {
         assert!(!self.layers.is_empty(), "a decoder has layers");
         for attention in self.attentions() {
-            let SelfAttention { head_dim, rope, .. } = *attention;
-            if !head_dim.is_multiple_of(2) || head_dim == 0 || head_dim > HEAD_DIM_MAX {
+            let SelfAttention { head_dim, rope, latent, .. } = *attention;
+            if let Some(latent) = latent {
+                let numbers = [
+                    ("kv_lora_rank and qk_rope_head_dim together", head_dim, LATENT_DIM_MAX),
+                    ("qk_nope_head_dim", latent.nope, HEAD_DIM_MAX),
+                    ("v_head_dim", latent.value, HEAD_DIM_MAX),
+                ];
+                for (setting, number, most) in numbers {
+                    if number > most {
+                        let supported = if most == HEAD_DIM_MAX { "at most 512" } else { "at most 1024" };
+                        return Err(Error::UnsupportedModel { setting, value: number.to_string(), supported });
+                    }
+                }
+            } else if !head_dim.is_multiple_of(2) || head_dim == 0 || head_dim > HEAD_DIM_MAX {
                 return Err(Error::UnsupportedModel {
                     setting: "head_dim",
                     value: head_dim.to_string(),

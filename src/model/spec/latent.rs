@@ -2,9 +2,12 @@
 
 use super::Norm;
 
-/// Multi-head latent attention: keys and values are projections of a latent of `rank` numbers, and queries may be of another one. Each head of a key has
-/// numbers of its own, which are not rotated, and behind them in the files `rope` numbers that all heads share, which are. Attention is computed over
-/// heads that begin with the rotated numbers, so that the first [`rotary`](crate::rope::Rope::rotary) numbers of each head turn as in other models.
+/// Multi-head latent attention: keys and values are projections of a latent of `rank` numbers, and queries may be of another one. Each head of a query has
+/// `nope` numbers, which meet a projection of the latent, and behind them in the files `rope` numbers, which meet those that all heads of a key share.
+///
+/// The latent itself is cached. There is one KV head, whose key is the rotated numbers and then the latent, and whose value is the latent. The projection of
+/// keys multiplies queries, and that of values multiplies what attention gives. Rotated numbers come first, so that the first
+/// [`rotary`](crate::rope::Rope::rotary) numbers of a head turn as in other models.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Latent {
     /// Numbers of the latent of queries. `None`: queries are a projection of the input.
@@ -22,7 +25,7 @@ pub struct Latent {
 }
 
 impl Latent {
-    /// Numbers of a query and of a key.
+    /// Numbers of a query as it is projected.
     pub fn key(&self) -> usize {
         self.rope + self.nope
     }
@@ -35,8 +38,8 @@ impl Latent {
         of_queries + of_keys + heads * self.value * hidden
     }
 
-    /// Numbers that a head of the cache has room for: a key, or a value.
+    /// Numbers of a key of the cache.
     pub fn head_dim(&self) -> usize {
-        self.key().max(self.value)
+        self.rope + self.rank
     }
 }

@@ -123,8 +123,7 @@ impl Recurrent {
             Recurrent::GatedDelta(delta) => delta.heads.keys,
             // Its columns are dealt as those of the feed-forward part.
             Recurrent::ShortConv(_) => usize::MAX,
-            // A norm is over a whole group.
-            Recurrent::StateSpace(scan) => scan.heads.groups,
+            Recurrent::StateSpace(scan) => scan.heads.heads,
         }
     }
 

@@ -61,7 +61,13 @@ fn layers_may_differ_in_heads_and_width() {
     changed.check().unwrap();
     let limits = BatchLimits { model_len: 256, block_size: 16, ..BatchLimits::NONE };
     let layout = changed.kv_layout(&limits, KvFormat::Int8);
-    assert_eq!(layout.layers, [KvHeads { kv_heads: 2, head_dim: 16 }, KvHeads { kv_heads: 1, head_dim: 32 }]);
+    assert_eq!(
+        layout.layers,
+        [
+            KvHeads { kv_heads: 2, head_dim: 16, values: KvValues::Stored },
+            KvHeads { kv_heads: 1, head_dim: 32, values: KvValues::Stored }
+        ]
+    );
 }
 
 #[test]

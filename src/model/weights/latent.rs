@@ -1,10 +1,10 @@
-//! The projections of a latent to keys and values, as the files of one family or another have them.
+//! The projections of a latent to keys and values, a matrix per head, as the files of one family or another have them.
 
 use super::Weights;
 use crate::names::LatentUpNames;
 use crate::quantization::Quantization;
 use base::error::Result;
-use compute::{HeadColumns, HostMatrix};
+use compute::HostMatrix;
 use formats::WeightFormat;
 use std::ops::Range;
 
@@ -21,20 +21,19 @@ pub struct LatentShape {
     pub rank: usize,
 }
 
-/// A projection to keys and values, and where both are among its outputs.
+/// What queries are multiplied by to meet the latent, and what attention gives to become values. `[heads]`
 pub struct LatentUp {
-    /// Rows of one matrix, stacked.
-    pub parts: Vec<HostMatrix>,
-    /// Columns of the keys.
-    pub keys: HeadColumns,
-    /// Columns of the values.
-    pub values: HeadColumns,
+    /// The projections to keys, transposed. `[rank, key]`
+    pub keys: Vec<HostMatrix>,
+    /// The projections to values. `[value, rank]`
+    pub values: Vec<HostMatrix>,
 }
 
 impl Weights {
-    /// The projection of a latent to the keys and values of the heads `own` in layer `layer`.
+    /// The projections of a latent to the keys and values of the heads `own` in layer `layer`.
     ///
-    /// Where a file has the keys transposed, as llama.cpp writes them, they are decoded and turned: no coding can be turned as it is.
+    /// llama.cpp writes those to keys transposed, so that they stay coded. Where a file has them as they are, they are decoded and turned: no coding can be
+    /// turned as it is.
     pub fn latent_up(&mut self, layer: usize, shape: LatentShape, own: Range<usize>) -> Result<LatentUp> {
         let names = self.names();
         let LatentShape { heads, key, value, rank } = shape;
@@ -42,17 +41,9 @@ impl Weights {
         let both = match names.attention.latent.up {
             LatentUpNames::ByHead(both) => both,
             LatentUpNames::Separate { key: keys, value: of_values, both } if !self.has_module(&in_layer(both)) => {
-                let keys = self.turned(&in_layer(keys), [heads, rank, key], own.clone())?;
-                let name = self.full_name(&in_layer(of_values), "weight");
-                let all = self.rows_of(name, [heads, value, rank])?;
-                let values =
-                    all[own.clone()].iter().map(|head| self.held(head, 0..rank)).collect::<Result<Vec<_>>>()?;
-                self.count(&in_layer(of_values), &values);
-                return Ok(LatentUp {
-                    parts: [keys].into_iter().chain(values).collect(),
-                    keys: HeadColumns { first: 0, step: key },
-                    values: HeadColumns { first: own.len() * key, step: value },
-                });
+                let keys = self.matrices_of_heads(&in_layer(keys), [heads, rank, key], own.clone())?;
+                let values = self.matrices_of_heads(&in_layer(of_values), [heads, value, rank], own)?;
+                return Ok(LatentUp { keys, values });
             }
             LatentUpNames::Separate { key, value, both } => {
                 // Files of the time between both forms have all three.
@@ -60,31 +51,39 @@ impl Weights {
                 both
             }
         };
-        let step = key + value;
-        let rows = own.start * step..own.end * step;
-        let parts = self.matrix_parts(&in_layer(both), (heads * step, rank), std::slice::from_ref(&rows), 0..rank)?;
-        let [keys, values] = [0, key].map(|first| HeadColumns { first, step });
-        Ok(LatentUp { parts, keys, values })
+        let (both, step) = (in_layer(both), key + value);
+        let all = (heads * step, rank);
+        let rows = |first: usize, len: usize| -> Vec<Range<usize>> {
+            own.clone().map(|head| head * step + first).map(|first| first..first + len).collect()
+        };
+        let stored = self.stored_parts(&both, all, &rows(0, key), 0..rank)?;
+        let keys = stored.iter().map(|matrix| self.turned(matrix)).collect::<Result<Vec<_>>>()?;
+        self.count(&both, &keys);
+        let values = self.matrix_parts(&both, all, &rows(key, value), 0..rank)?;
+        Ok(LatentUp { keys, values })
     }
 
     fn has_module(&self, name: &str) -> bool {
         Quantization::parts(&self.module(name)).any(|name| self.tensors.get(&name).is_some())
     }
 
-    /// The matrices `own` of a tensor of `count`, each turned, one after the other. `[own * cols, rows]`
-    fn turned(&mut self, name: &str, [count, rows, cols]: [usize; 3], own: Range<usize>) -> Result<HostMatrix> {
-        let full_name = self.full_name(name, "weight");
-        let matrices = self.rows_of(full_name, [count, rows, cols])?;
-        let plain = WeightFormat::from(self.dtype);
-        let matrices: Vec<HostMatrix> =
-            matrices[own].iter().map(|matrix| matrix.converted(plain)).collect::<Result<_>>()?;
-        let turned: Vec<HostMatrix> = matrices.iter().map(HostMatrix::transposed).collect::<Result<_>>()?;
-        drop(matrices);
-        let all = HostMatrix::from_rows(turned.len() * cols, rows, plain, "transposed weights", |row, numbers| {
-            turned[row / cols].dequantize_row(row % cols, numbers);
-        })?;
-        let held = self.held(&all, 0..rows)?;
-        self.count(name, std::slice::from_ref(&held));
+    /// The matrices `own` of the tensor `name`, which has `count` of them.
+    fn matrices_of_heads(
+        &mut self,
+        name: &str,
+        [count, rows, cols]: [usize; 3],
+        own: Range<usize>,
+    ) -> Result<Vec<HostMatrix>> {
+        let all = self.rows_of(self.full_name(name, "weight"), [count, rows, cols])?;
+        let held = all[own].iter().map(|matrix| self.held(matrix, 0..cols)).collect::<Result<Vec<_>>>()?;
+        self.count(name, &held);
         Ok(held)
+    }
+
+    /// The columns of a matrix as rows, in the form in which a matrix is given.
+    fn turned(&self, matrix: &HostMatrix) -> Result<HostMatrix> {
+        let turned = matrix.converted(WeightFormat::from(self.dtype))?.transposed()?;
+        let (_, cols) = turned.shape();
+        self.held(&turned, 0..cols)
     }
 }

@@ -136,12 +136,12 @@ impl Peers {
                     return Err("sent values before others were agreed on".to_owned());
                 }
             }
-            Kind::Blocks | Kind::Written if leads => {
+            Kind::Blocks | Kind::Written | Kind::State if leads => {
                 if state.answers[at].replace(reader.take_payload(Vec::new())).is_some() {
                     return Err("sent an answer that nobody waits for".to_owned());
                 }
             }
-            Kind::Batch | Kind::Read | Kind::Write if !leads => {
+            Kind::Batch | Kind::Read | Kind::Write | Kind::ReadState | Kind::WriteState if !leads => {
                 if state.orders.len() == ORDERS {
                     return Err(format!("sent more than {ORDERS} orders ahead"));
                 }

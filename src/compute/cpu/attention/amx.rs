@@ -20,7 +20,7 @@ use crate::cpu::amx::{
 use crate::cpu::disjoint::Disjoint;
 use crate::cpu::lanes::{Kernel, Lanes, dispatch, exp, tanh};
 use crate::cpu::{Isa, KvNumber, Number, Pool};
-use crate::{AttentionSpec, KvFormat, KvShape};
+use crate::{AttentionSpec, KvFormat, KvShape, KvValues};
 use half::bf16;
 use std::ops::Range;
 
@@ -102,7 +102,8 @@ impl Work {
 /// Whether heads of this shape can be taken.
 pub fn serves(isa: Isa, kv: &KvShape) -> bool {
     let is_exact = [bf16::FORMAT, KvFormat::Int8].contains(&kv.format);
-    isa == Isa::Amx && is_exact && kv.head_dim.is_multiple_of(STEP) && kv.head_dim <= DIM
+    let is_common = kv.values == KvValues::Stored && is_exact;
+    isa == Isa::Amx && is_common && kv.head_dim.is_multiple_of(STEP) && kv.head_dim <= DIM
 }
 
 /// Numbers that bf16 holds exactly.
@@ -166,13 +167,12 @@ fn attend<L: Lanes, T: Staged>(lanes: L, work: &mut Work, call: &Call<T>, row: u
     gather(work, call, queries, row, place);
     let blocks = queries.div_ceil(EDGE);
     let longest = call.window_end(row, call.batch.positions[place(queries - 1).0] as usize);
-    let value = call.kv.value_at(0, 0) - call.kv.key_at(0, 0);
     let earliest = call.spec.window_start(call.batch.positions[place(0).0] as usize);
     // Steps begin at multiples of their size with a window, too: sums go by absolute position.
     let begin = earliest / KEY_STEP * KEY_STEP;
 
-    let mut keys = call.rows(row, kv_head, begin, longest, 0);
-    let mut values = call.rows(row, kv_head, begin, longest, value);
+    let mut keys = call.keys(row, kv_head, begin, longest);
+    let mut values = call.values(row, kv_head, begin, longest);
     // What no query attends to is not read.
     for rows in [&mut keys, &mut values] {
         rows[..earliest - begin].fill(&[]);
@@ -180,16 +180,16 @@ fn attend<L: Lanes, T: Staged>(lanes: L, work: &mut Work, call: &Call<T>, row: u
     for start in (begin..longest).step_by(KEY_STEP) {
         stage(work, &keys, &values, dim);
         if T::IS_SCALED {
-            work.key_scales = call.scales(row, kv_head, start, longest, 0);
-            work.value_scales = call.scales(row, kv_head, start, longest, value);
+            work.key_scales = call.key_scales(row, kv_head, start, longest);
+            work.value_scales = call.value_scales(row, kv_head, start, longest);
             if start == begin {
                 for scales in [&mut work.key_scales, &mut work.value_scales] {
                     scales[..earliest - begin].fill(0.0);
                 }
             }
         }
-        keys = call.rows(row, kv_head, start + KEY_STEP, longest, 0);
-        values = call.rows(row, kv_head, start + KEY_STEP, longest, value);
+        keys = call.keys(row, kv_head, start + KEY_STEP, longest);
+        values = call.values(row, kv_head, start + KEY_STEP, longest);
         if blocks == 1 {
             // There is too little to compute to wait for memory.
             for line in keys.iter().chain(&values).flat_map(|row| row.chunks(LINE_BYTES / size_of::<T>())) {

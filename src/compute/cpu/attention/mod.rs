@@ -9,7 +9,7 @@
 //! it, and as a decode step; and for every block size.
 //!
 //! Keys and values with scales are taken as the integers that they are stored as: the scale of a key multiplies its scores, and that of
-//! a value its weights, once the softmax has summed them.
+//! a value its weights, once the softmax has summed them. Where values lie in keys, a key has two scales, and its numbers are multiplied by them first.
 //!
 //! AMX has a loop of its own for keys and values in bf16 and in int8.
 #![allow(unsafe_code)]
@@ -75,7 +75,7 @@ pub fn run(
 
 /// One call of the op.
 struct Call<'a, T> {
-    /// `[tokens, heads * head_dim]`
+    /// `[tokens, heads * value_dim]`
     out: Disjoint<'a, f32>,
     /// `[tokens, cols]`, queries first
     qkv: &'a [f32],
@@ -163,10 +163,28 @@ impl<'a, T: KvNumber> Call<'a, T> {
         (row, tile % self.kv.kv_heads, tile / self.kv.kv_heads - first)
     }
 
-    /// The keys of the step that begins at position `start`, or where `part` is the distance from keys to values, its
-    /// values. Beyond the first `longest` positions, empty rows.
+    /// The keys of the step that begins at position `start`. Beyond the first `longest` positions, empty rows.
     #[inline(always)]
-    fn rows(&self, row: usize, kv_head: usize, start: usize, longest: usize, part: usize) -> [&'a [T]; KEY_STEP] {
+    fn keys(&self, row: usize, kv_head: usize, start: usize, longest: usize) -> [&'a [T]; KEY_STEP] {
+        self.rows(row, kv_head, start, longest, (0, self.kv.head_dim))
+    }
+
+    /// Its values.
+    #[inline(always)]
+    fn values(&self, row: usize, kv_head: usize, start: usize, longest: usize) -> [&'a [T]; KEY_STEP] {
+        self.rows(row, kv_head, start, longest, (self.kv.key_to_value(), self.kv.value_dim()))
+    }
+
+    /// `len` numbers of each token, `part` behind the beginning of its key.
+    #[inline(always)]
+    fn rows(
+        &self,
+        row: usize,
+        kv_head: usize,
+        start: usize,
+        longest: usize,
+        (part, len): (usize, usize),
+    ) -> [&'a [T]; KEY_STEP] {
         let (kv, table) = (&self.kv, self.batch.block_table_of(self.table, row));
         let mut rows = [&self.layer[..0]; KEY_STEP];
         let mut left = longest.saturating_sub(start).min(KEY_STEP);
@@ -176,21 +194,40 @@ impl<'a, T: KvNumber> Call<'a, T> {
             let run = left.min(kv.block_size - offset);
             let first = kv.key_at(table[block] as usize * kv.block_size + offset, kv_head) + part;
             let (these, others) = rest.split_at_mut(run);
-            let numbers = &self.layer[first..first + run * kv.head_dim];
-            for (row, numbers) in these.iter_mut().zip(numbers.chunks_exact(kv.head_dim)) {
-                *row = numbers;
+            let numbers = &self.layer[first..first + (run - 1) * kv.head_dim + len];
+            for (row, numbers) in these.iter_mut().zip(numbers.chunks(kv.head_dim)) {
+                *row = &numbers[..len];
             }
             (rest, left, block, offset) = (others, left - run, block + 1, 0);
         }
         rows
     }
 
-    /// The scales of the keys, or of the values, whose rows [`rows`](Self::rows) gives. Beyond the first `longest` positions, zeros.
+    /// The scales of the keys of a step. Beyond the first `longest` positions, zeros.
+    #[inline(always)]
+    fn key_scales(&self, row: usize, kv_head: usize, start: usize, longest: usize) -> [f32; KEY_STEP] {
+        self.scales(row, kv_head, start, longest, 0)
+    }
+
+    /// Those of its values.
+    #[inline(always)]
+    fn value_scales(&self, row: usize, kv_head: usize, start: usize, longest: usize) -> [f32; KEY_STEP] {
+        let part = self.kv.value_scale_at(0, 0) - self.kv.key_scale_at(0, 0);
+        self.scales(row, kv_head, start, longest, part)
+    }
+
+    /// Of each key and of its value.
+    #[inline(always)]
+    fn both_scales(&self, row: usize, kv_head: usize, start: usize, longest: usize) -> [[f32; 2]; KEY_STEP] {
+        let keys = self.key_scales(row, kv_head, start, longest);
+        let values = self.value_scales(row, kv_head, start, longest);
+        std::array::from_fn(|i| [keys[i], values[i]])
+    }
+
     #[inline(always)]
     fn scales(&self, row: usize, kv_head: usize, start: usize, longest: usize, part: usize) -> [f32; KEY_STEP] {
         let (kv, table) = (&self.kv, self.batch.block_table_of(self.table, row));
         let bytes: &[i8] = bytemuck::cast_slice(self.layer);
-        let part = if part == 0 { 0 } else { kv.value_scale_at(0, 0) - kv.key_scale_at(0, 0) };
         let mut scales = [0.0; KEY_STEP];
         let mut left = longest.saturating_sub(start).min(KEY_STEP);
         let mut rest = &mut scales[..left];

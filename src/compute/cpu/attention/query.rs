@@ -7,7 +7,7 @@ use std::ops::Range;
 pub struct Query {
     /// `[head_dim]`
     pub query: *const f32,
-    /// `[head_dim]`: sums of weighted values, to be divided by `total` in the end.
+    /// `[value_dim]`: sums of weighted values, to be divided by `total` in the end.
     pub out: *mut f32,
     /// First position that it attends to.
     pub window_start: usize,

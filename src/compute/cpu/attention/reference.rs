@@ -6,7 +6,7 @@ use crate::{KvFormat, KvPlace, KvShape, Scoring};
 use formats::DType;
 use half::{bf16, f16};
 
-/// `out` is `[tokens, heads * head_dim]`, `qkv` `[tokens, (heads + 2 kv_heads) * head_dim]`, or of queries alone.
+/// `out` is `[tokens, heads * value_dim]`, `qkv` `[tokens, (heads + 2 kv_heads) * head_dim]`, or of queries alone.
 pub fn reference<'a>(
     scoring: impl Into<Scoring<'a, Box<[f32]>>>,
     out: &mut [f32],
@@ -44,7 +44,7 @@ fn attend<T: KvNumber>(
         Some(&stored) if T::IS_SCALED => f64::from(int8::scale_of(stored)),
         _ => 1.0,
     };
-    let dim = kv.head_dim;
+    let (dim, value_dim, split) = (kv.head_dim, kv.value_dim(), kv.scaled_as_key());
     let cols = qkv.len() / batch.positions.len().max(1);
     for row in 0..batch.rows() {
         for token in batch.row(row) {
@@ -61,8 +61,10 @@ fn attend<T: KvNumber>(
                 let scores: Vec<f64> = slots
                     .iter()
                     .map(|&slot| {
-                        let key = &layer[kv.key_at(slot, kv_head)..][..dim];
-                        f64::from(spec.scale) * scale_at(kv.key_scale_at(slot, kv_head)) * dot(query, key)
+                        let (own, of_value) = layer[kv.key_at(slot, kv_head)..][..dim].split_at(split);
+                        let score = scale_at(kv.key_scale_at(slot, kv_head)) * dot(&query[..split], own)
+                            + scale_at(kv.value_scale_at(slot, kv_head)) * dot(&query[split..], of_value);
+                        f64::from(spec.scale) * score
                     })
                     .map(|score| spec.softcap.map_or(score, |cap| f64::from(cap) * (score / f64::from(cap)).tanh()))
                     .collect();
@@ -70,13 +72,13 @@ fn attend<T: KvNumber>(
                 let greatest = scores.iter().copied().chain(sink).fold(f64::NEG_INFINITY, f64::max);
                 let weights: Vec<f64> = scores.iter().map(|s| (s - greatest).exp()).collect();
                 let total: f64 = weights.iter().sum::<f64>() + sink.map_or(0.0, |sink| (sink - greatest).exp());
-                for i in 0..dim {
+                for i in 0..value_dim {
                     let value = |slot: usize| {
                         let number = layer[kv.value_at(slot, kv_head) + i].to_f32();
                         f64::from(number) * scale_at(kv.value_scale_at(slot, kv_head))
                     };
                     let sum: f64 = weights.iter().zip(&slots).map(|(w, &slot)| w * value(slot)).sum();
-                    out[(token * heads + head) * dim + i] = (sum / total) as f32;
+                    out[(token * heads + head) * value_dim + i] = (sum / total) as f32;
                 }
             }
         }

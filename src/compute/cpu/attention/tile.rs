@@ -4,9 +4,9 @@
 use super::inner::{Values, accumulate, score};
 use super::query::Query;
 use super::{Call, KEY_STEP, TILE_QUERIES};
-use crate::AttentionSpec;
 use crate::cpu::KvNumber;
 use crate::cpu::lanes::{Lanes, exp, tanh};
+use crate::{AttentionSpec, KvValues};
 
 /// Numbers of keys or values that stand converted to f32 at a time: half of a small first-level cache.
 const CONVERTED: usize = 4096;
@@ -45,24 +45,34 @@ pub fn attend<L: Lanes, T: KvNumber>(
 ) {
     let Scratch { queries, weights, converted } = scratch;
     let queries = gather(queries, call, row, kv_head, tile);
-    let (kv, dim) = (&call.kv, call.kv.head_dim);
+    let (dim, value_dim) = (call.kv.head_dim, call.kv.value_dim());
     // A row of `converted` is padded to whole vectors.
-    let padded = dim.next_multiple_of(L::N);
+    let [padded, padded_value] = [dim, value_dim].map(|dim| dim.next_multiple_of(L::N));
     let rows = (CONVERTED / padded).min(KEY_STEP);
     assert!(rows > 0, "a head of {dim} numbers, but at most {CONVERTED} are supported");
-    let convert = queries.len() > QUERIES_WITHOUT_CONVERSION || padded != dim;
+    // A key that ends with its value has two scales: it is multiplied by them, and not its score.
+    let has_two_scales = T::IS_SCALED && call.kv.values != KvValues::Stored;
+    let is_padded = padded != dim || padded_value != value_dim;
+    let convert = queries.len() > QUERIES_WITHOUT_CONVERSION || is_padded || has_two_scales;
     let longest = queries.iter().map(|q| q.context).max().unwrap_or(0);
     // Steps begin at multiples of their size with a window, too: sums go by absolute position.
     let begin = queries.iter().map(|q| q.window_start).min().unwrap_or(0) / KEY_STEP * KEY_STEP;
-    let value = kv.value_at(0, 0) - kv.key_at(0, 0);
 
-    let mut keys = call.rows(row, kv_head, begin, longest, 0);
+    let mut keys = call.keys(row, kv_head, begin, longest);
     for start in (begin..longest).step_by(KEY_STEP) {
         let len = KEY_STEP.min(longest - start);
-        let values = call.rows(row, kv_head, start, longest, value);
+        let values = call.values(row, kv_head, start, longest);
+        let scales: [[f32; 2]; KEY_STEP] = match has_two_scales {
+            true => call.both_scales(row, kv_head, start, longest),
+            false => [[1.0; 2]; KEY_STEP],
+        };
         if convert {
             for (part, keys) in keys[..len].chunks(rows).enumerate() {
-                let keys = to_f32(lanes, converted, keys, padded);
+                let scales = &scales[part * rows..];
+                let keys = match has_two_scales {
+                    true => to_scaled_f32(lanes, converted, keys, padded, (call.kv.scaled_as_key(), scales)),
+                    false => to_f32(lanes, converted, keys, padded),
+                };
                 // SAFETY: `gather` took queries of `dim` numbers, and `to_f32` padded the keys.
                 unsafe { score(lanes, queries, keys.as_slice(), dim, weights, part * rows, &[]) };
             }
@@ -70,34 +80,34 @@ pub fn attend<L: Lanes, T: KvNumber>(
             // SAFETY: as above, and a head is whole vectors here.
             unsafe { score(lanes, queries, &keys[..len], dim, weights, 0, &values[..len]) };
         }
-        if T::IS_SCALED {
-            multiply(&mut weights[..queries.len()], &call.scales(row, kv_head, start, longest, 0));
+        if T::IS_SCALED && !has_two_scales {
+            multiply(&mut weights[..queries.len()], &call.key_scales(row, kv_head, start, longest));
         }
         for (query, weights) in queries.iter_mut().zip(&mut *weights) {
             weigh(lanes, query, weights, start, call.spec);
         }
         if T::IS_SCALED {
-            multiply(&mut weights[..queries.len()], &call.scales(row, kv_head, start, longest, value));
+            multiply(&mut weights[..queries.len()], &call.value_scales(row, kv_head, start, longest));
         }
-        keys = call.rows(row, kv_head, start + KEY_STEP, longest, 0);
+        keys = call.keys(row, kv_head, start + KEY_STEP, longest);
         if convert {
             for (part, values) in values[..len].chunks(rows).enumerate() {
-                let values = to_f32(lanes, converted, values, padded);
+                let values = to_f32(lanes, converted, values, padded_value);
                 let values = Values { rows: values.as_slice(), position: start + part * rows, ahead: &[] };
-                // SAFETY: `gather` took outputs of `dim` numbers, and `to_f32` padded the values.
-                unsafe { accumulate(lanes, queries, dim, weights, values) };
+                // SAFETY: `gather` took outputs of `value_dim` numbers, and `to_f32` padded the values.
+                unsafe { accumulate(lanes, queries, value_dim, weights, values) };
             }
         } else {
             let ahead = &keys[..KEY_STEP.min(longest - start - len)];
             let values = Values { rows: &values[..len], position: start, ahead };
             // SAFETY: as above, and a head is whole vectors here.
-            unsafe { accumulate(lanes, queries, dim, weights, values) };
+            unsafe { accumulate(lanes, queries, value_dim, weights, values) };
         }
     }
     for query in queries {
         let inverse = 1.0 / query.total;
-        // SAFETY: `gather` took these `dim` numbers for this tile alone.
-        let out = unsafe { std::slice::from_raw_parts_mut(query.out, dim) };
+        // SAFETY: `gather` took these `value_dim` numbers for this tile alone.
+        let out = unsafe { std::slice::from_raw_parts_mut(query.out, value_dim) };
         out.iter_mut().for_each(|v| *v *= inverse);
     }
 }
@@ -111,7 +121,7 @@ fn gather<'a, T: KvNumber>(
     kv_head: usize,
     tile: usize,
 ) -> &'a mut [Query] {
-    let (dim, tokens) = (call.kv.head_dim, call.batch.row(row));
+    let (dim, value_dim, tokens) = (call.kv.head_dim, call.kv.value_dim(), call.batch.row(row));
     let cols = call.cols;
     let first = tile * TILE_QUERIES;
     let len = TILE_QUERIES.min(tokens.len() * call.group - first);
@@ -120,9 +130,9 @@ fn gather<'a, T: KvNumber>(
         let token = tokens.start + (first + i) / call.group;
         let head = kv_head * call.group + (first + i) % call.group;
         let position = call.batch.positions[token] as usize;
-        let at = (token * call.spec.heads + head) * dim;
+        let at = (token * call.spec.heads + head) * value_dim;
         // SAFETY: a token and head is in one tile, and a tile is computed by one thread.
-        let out = unsafe { call.out.part(at..at + dim) };
+        let out = unsafe { call.out.part(at..at + value_dim) };
         out.fill(0.0);
         let (greatest, total) = call.beginning(head);
         *query = Query {
@@ -150,9 +160,24 @@ fn to_f32<'a, L: Lanes, T: KvNumber>(lanes: L, to: &'a mut [f32], from: &[&[T]],
         to[whole..].fill(0.0);
         to[whole..].iter_mut().zip(&from[whole..]).for_each(|(to, from)| *to = from.to_f32());
     }
-    let mut rows = Rows { rows: [&[]; KEY_STEP], len: from.len() };
-    rows.rows.iter_mut().zip(to.chunks_exact(padded)).for_each(|(row, to)| *row = to);
-    rows
+    Rows::new(to, padded, from.len())
+}
+
+/// [`to_f32`], with the first `split` numbers of each row multiplied by the first of its scales, and the others by the second.
+#[inline(always)]
+fn to_scaled_f32<'a, L: Lanes, T: KvNumber>(
+    lanes: L,
+    to: &'a mut [f32],
+    from: &[&[T]],
+    padded: usize,
+    (split, scales): (usize, &[[f32; 2]]),
+) -> Rows<'a> {
+    to_f32(lanes, to, from, padded);
+    for (row, &[first, second]) in to.chunks_exact_mut(padded).zip(scales).take(from.len()) {
+        row[..split].iter_mut().for_each(|v| *v *= first);
+        row[split..].iter_mut().for_each(|v| *v *= second);
+    }
+    Rows::new(to, padded, from.len())
 }
 
 /// Multiplies scores by the scales of their keys, or weights by those of their values. What a query does not attend to may become NaN.
@@ -170,6 +195,13 @@ struct Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
+    #[inline(always)]
+    fn new(numbers: &'a [f32], padded: usize, len: usize) -> Rows<'a> {
+        let mut rows = Rows { rows: [&[]; KEY_STEP], len };
+        rows.rows.iter_mut().zip(numbers.chunks_exact(padded)).for_each(|(row, numbers)| *row = numbers);
+        rows
+    }
+
     #[inline(always)]
     fn as_slice(&self) -> &[&'a [f32]] {
         &self.rows[..self.len]

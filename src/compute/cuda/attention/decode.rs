@@ -4,7 +4,8 @@ use super::few;
 use super::partition::Geometry;
 use super::shared::{AttentionShared, Scores};
 use super::{
-    GROUP_MAX, Heads, Scaling, ctas_max, merge_bytes, resident_ctas, shared_bytes_of, sinks_of, stage_bytes, variant,
+    GROUP_MAX, Heads, Scaling, class_of, ctas_max, merge_bytes, resident_ctas, shared_bytes_of, sinks_of, spelled,
+    stage_bytes, variant,
 };
 use crate::cuda::device::Device;
 use crate::cuda::device_batch::DeviceBatch;
@@ -45,6 +46,7 @@ params! {
         slots: Address,
         eps: f32,
         sinks: Address,
+        head_dim: i32,
     }
 }
 
@@ -62,10 +64,11 @@ impl Plan {
     /// The name of the kernel, without the types of numbers.
     pub fn kernel(&self, head_dim: usize) -> String {
         let Plan { is_shared, is_raw, group_max } = *self;
+        let heads = spelled(head_dim);
         match (is_shared, is_raw) {
-            (_, true) => format!("attention_decode_raw_d{head_dim}"),
-            (true, false) => format!("attention_decode_shared_d{head_dim}_g{group_max}"),
-            (false, false) => format!("attention_decode_d{head_dim}_g{group_max}"),
+            (_, true) => format!("attention_decode_raw_{heads}"),
+            (true, false) => format!("attention_decode_shared_{heads}_g{group_max}"),
+            (false, false) => format!("attention_decode_{heads}_g{group_max}"),
         }
     }
 }
@@ -146,7 +149,7 @@ impl Decode {
         let Scaling { scale_log2, tanh_scale } = Scaling::of(spec);
         let group = spec.heads / shape.kv_heads;
         let merge = merge_bytes(self.warps, group, shape.head_dim);
-        let stage = stage_bytes(self.warps, shape.head_dim, shape.format);
+        let stage = stage_bytes(self.warps, class_of(shape.head_dim), shape.format);
         if let Some(shared) = shared {
             let table_width = device_batch.batch().table_width;
             let scores =
@@ -185,6 +188,7 @@ impl Decode {
             slots: at.slots,
             eps: norm.map_or(0.0, |norm| norm.eps),
             sinks: sinks_of(scoring),
+            head_dim: shape.head_dim as i32,
         };
         let Plan { is_shared, is_raw, group_max } = plan;
         let of_group = usize::from(group_max > 8);

@@ -7,6 +7,7 @@ mod decode;
 mod few;
 mod few_units;
 mod hopper;
+mod latent;
 pub mod partition;
 mod plan;
 mod prefill;
@@ -22,11 +23,12 @@ use super::matrix::Vector;
 use super::storage::Tensor;
 use crate::cuda::gemm::Grid;
 use crate::explain::{AttentionHeads, Pass};
-use crate::{AttentionSpec, HeadRows, KvFormat, KvShape, QkNormRope, Reach, Rounding, Scoring};
+use crate::{AttentionSpec, HeadRows, KvFormat, KvShape, KvValues, QkNormRope, Reach, Rounding, Scoring};
 use base::error::{Error, Result};
 use decode::Decode;
 use few::RopeAndAttention;
 use hopper::{AttentionHopper, Tiles};
+use latent::Latent;
 use partition::{Costs, Cuts, Geometry};
 use plan::{PreparedHeads, Rows};
 use prefill::Prefill;
@@ -41,12 +43,15 @@ const GROUP_MAX: usize = 16;
 
 /// The kernels of the attention of a layer, and thread blocks and threads of the one that reads the keys, for explanations.
 pub fn describe(heads: &AttentionHeads, pass: &Pass, facts: Facts, rounding: Rounding) -> Result<(String, Grid)> {
-    let AttentionHeads { spec, kv_heads, head_dim, is_common } = *heads;
-    let shape = KvShape { block_size: 16, kv_heads, head_dim, format: pass.kv_format };
+    let AttentionHeads { spec, kv_heads, head_dim, values, is_common } = *heads;
+    let shape = KvShape { block_size: 16, kv_heads, head_dim, values, format: pass.kv_format };
     check(&shape, spec.heads)?;
-    let variant = variant(head_dim)?;
     let is_decode = pass.tokens == 1 && spec.reach == Reach::Back;
     let rows = Rows { rows: pass.rows, is_decode, has_decode: is_decode, has_prompts: !is_decode, shares_keys: false };
+    if values != KvValues::Stored {
+        return Ok(latent::describe(&spec, &shape, rows, pass.tokens, facts, rounding));
+    }
+    let variant = variant(head_dim)?;
     let attention = plan::Attention { spec: &spec, shape, rows };
     let prepared = PreparedHeads { are_known: is_common && spec.heads / kv_heads <= few::GROUP_MAX };
     let kernels = plan::describe(&attention, prepared, facts, rounding);
@@ -72,8 +77,9 @@ pub fn describe(heads: &AttentionHeads, pass: &Pass, facts: Facts, rounding: Rou
     Ok((kernels, Grid::line(blocks, threads, 0)))
 }
 
-/// What is fixed for a head dimension: `KERNELS` at the end of the two .cu files.
+/// What is fixed for a class of head dimensions: `KERNELS` at the end of the two .cu files.
 struct Variant {
+    /// Numbers of a head that tiles have room for.
     head_dim: usize,
     decode_warps: usize,
     tile_queries: usize,
@@ -83,27 +89,36 @@ struct Variant {
 /// The tiles of queries of heads of 64 and 128 are those of `attention_hopper.cu` as well.
 ///
 /// Two tiles of decode and their merge, and the tiles of prefill, fit in the 99 KB per thread block of compute capability 8.6.
-const VARIANTS: [Variant; 11] = [
-    Variant { head_dim: 32, decode_warps: 4, tile_queries: 128, prefill_keys: 64 },
-    Variant { head_dim: 48, decode_warps: 4, tile_queries: 128, prefill_keys: 64 },
+const VARIANTS: [Variant; 4] = [
     Variant { head_dim: 64, decode_warps: 4, tile_queries: 128, prefill_keys: 64 },
-    Variant { head_dim: 80, decode_warps: 4, tile_queries: 128, prefill_keys: 64 },
-    Variant { head_dim: 96, decode_warps: 4, tile_queries: 128, prefill_keys: 64 },
-    Variant { head_dim: 112, decode_warps: 4, tile_queries: 128, prefill_keys: 64 },
     Variant { head_dim: 128, decode_warps: 4, tile_queries: 128, prefill_keys: 64 },
-    Variant { head_dim: 160, decode_warps: 2, tile_queries: 128, prefill_keys: 32 },
-    Variant { head_dim: 192, decode_warps: 2, tile_queries: 64, prefill_keys: 32 },
     Variant { head_dim: 256, decode_warps: 2, tile_queries: 64, prefill_keys: 32 },
     Variant { head_dim: 512, decode_warps: 1, tile_queries: 32, prefill_keys: 16 },
 ];
+
+/// Other head dimensions, which have a kernel with room for more: that of 128 or of 256 numbers.
+const WITH_ROOM: [(usize, usize); 7] = [(32, 128), (48, 128), (80, 128), (96, 128), (112, 128), (160, 256), (192, 256)];
 
 /// Warps that take the same queries in attention_prefill.cu: its `parts_of`.
 fn parts_of(head_dim: usize) -> usize {
     if head_dim > 256 { 2 } else { 1 }
 }
 
+/// The head dimension that the tiles of a kernel have room for.
+fn class_of(head_dim: usize) -> usize {
+    WITH_ROOM.iter().find(|(dim, _)| *dim == head_dim).map_or(head_dim, |(_, class)| *class)
+}
+
+/// The heads of a kernel, as its name spells them.
+fn spelled(head_dim: usize) -> String {
+    match class_of(head_dim) {
+        class if class == head_dim => format!("d{class}"),
+        class => format!("to{class}"),
+    }
+}
+
 fn variant(head_dim: usize) -> Result<&'static Variant> {
-    VARIANTS.iter().find(|v| v.head_dim == head_dim).ok_or_else(|| Error::UnsupportedModel {
+    VARIANTS.iter().find(|v| v.head_dim == class_of(head_dim)).ok_or_else(|| Error::UnsupportedModel {
         setting: "head_dim",
         value: head_dim.to_string(),
         supported: "32, 48, 64, 80, 96, 112, 128, 160, 192, 256 or 512 on CUDA",
@@ -112,6 +127,9 @@ fn variant(head_dim: usize) -> Result<&'static Variant> {
 
 /// Whether the kernels know such heads, of which `heads` ask and `shape.kv_heads` answer.
 pub fn check(shape: &KvShape, heads: usize) -> Result<()> {
+    if shape.values != KvValues::Stored {
+        return latent::check(shape);
+    }
     variant(shape.head_dim)?;
     let group = heads / shape.kv_heads;
     if group > GROUP_MAX {
@@ -191,6 +209,9 @@ pub const COSTS: Costs = Costs { busy: [0, 1], idle: [37, 100], merge: [7, 25], 
 
 /// How passes are shared out for such heads, which `heads` query heads ask if that is known.
 pub fn geometry(device: &Device, shape: &KvShape, heads: Option<usize>) -> Result<Geometry> {
+    if shape.values != KvValues::Stored {
+        return Ok(latent::geometry());
+    }
     let (variant, facts) = (variant(shape.head_dim)?, device.facts());
     let (tile_tokens, ctas, cuts) = match units::is_chosen(facts, shape, device.rounding) {
         true => (units::UNIT, units::workers(facts), Cuts::WholeIfFaster(units::COSTS)),
@@ -217,7 +238,52 @@ pub struct Heads<'a> {
 }
 
 /// Attention over a cache of one shape.
-pub struct Kernels {
+pub enum Kernels {
+    /// Values lie behind keys.
+    Stored(Box<Stored>),
+    /// Values lie in keys.
+    Latent(Latent),
+}
+
+impl Kernels {
+    /// Loads the kernels for such heads.
+    pub fn new(device: &Device, shape: &KvShape, geometry: &Geometry) -> Result<Kernels> {
+        Ok(match shape.values {
+            KvValues::Stored => Kernels::Stored(Box::new(Stored::new(device, shape, geometry)?)),
+            KvValues::InKeys(_) => Kernels::Latent(Latent::new(device, shape)?),
+        })
+    }
+
+    /// The kernels that may prepare heads themselves.
+    pub fn stored(&self) -> Option<&Stored> {
+        match self {
+            Kernels::Stored(kernels) => Some(kernels),
+            Kernels::Latent(_) => None,
+        }
+    }
+
+    /// Attention of heads that are prepared.
+    pub fn run(
+        &self,
+        device: &Device,
+        scoring: Scoring<Vector>,
+        out: &mut Tensor,
+        qkv: &Tensor,
+        cache: CacheLayer,
+        device_batch: &DeviceBatch,
+    ) -> Result<()> {
+        match self {
+            Kernels::Stored(kernels) => kernels.run(device, scoring, out, qkv, cache, device_batch),
+            Kernels::Latent(kernels) => {
+                let rows = rows(scoring.spec, cache.kind, device_batch);
+                kernels.run(device, scoring, (out, qkv), cache, device_batch, rows)
+            }
+        }
+    }
+}
+
+/// Attention over a cache whose values lie behind keys.
+pub struct Stored {
     decode: Decode,
     prefill: Prefill,
     /// Attention of rows that bring several tokens, where the device has it.
@@ -230,10 +296,10 @@ pub struct Kernels {
     few: Option<RopeAndAttention>,
 }
 
-impl Kernels {
+impl Stored {
     /// Loads the kernels for such heads.
-    pub fn new(device: &Device, shape: &KvShape, geometry: &Geometry) -> Result<Kernels> {
-        Ok(Kernels {
+    fn new(device: &Device, shape: &KvShape, geometry: &Geometry) -> Result<Stored> {
+        Ok(Stored {
             decode: Decode::new(device, shape, geometry)?,
             prefill: Prefill::new(device, shape)?,
             hopper: AttentionHopper::new(device, shape)?,
@@ -280,7 +346,7 @@ impl Kernels {
     }
 
     /// Attention of heads that are prepared.
-    pub fn run(
+    fn run(
         &self,
         device: &Device,
         scoring: Scoring<Vector>,
@@ -412,6 +478,7 @@ mod tests {
     #[test]
     fn every_head_dimension_fits_the_shared_memory_of_every_gpu() {
         let formats = [KvFormat::Plain(DType::Bf16), KvFormat::Int8];
+        assert!(WITH_ROOM.iter().all(|(dim, class)| dim < class && variant(*dim).is_ok()));
         for (variant, format) in VARIANTS.iter().flat_map(|variant| formats.map(|format| (variant, format))) {
             let Variant { head_dim, decode_warps, tile_queries, .. } = *variant;
             let merge = merge_bytes(decode_warps, GROUP_MAX, head_dim);

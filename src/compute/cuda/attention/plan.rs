@@ -109,8 +109,7 @@ pub fn plan(attention: &Attention, gpu: Facts, rounding: Rounding) -> Plan {
     };
     let prompts = match spec.reach {
         Reach::Back if hopper::is_served(gpu, shape) => Prompts::Hopper,
-        Reach::Back => Prompts::Prefill(prefill::Plan::Prefill),
-        Reach::Both => Prompts::Prefill(prefill::Plan::BothWays),
+        Reach::Back | Reach::Both => Prompts::Prefill(prefill::Plan::Prefill),
     };
     Plan { decode: rows.has_decode.then_some(decode), prompts: rows.has_prompts.then_some(prompts) }
 }
@@ -148,8 +147,8 @@ pub fn describe(attention: &Attention, heads: PreparedHeads, gpu: Facts, roundin
 mod tests {
     use super::super::shared;
     use super::*;
-    use crate::KvFormat;
     use crate::cuda::gpus::{A100, H100, RTX_4090};
+    use crate::{KvFormat, KvValues};
     use formats::DType;
     use std::fmt::Write;
 
@@ -170,7 +169,7 @@ mod tests {
             ("wide heads", [16, 1, 512], false),
         ] {
             for format in [KvFormat::Plain(DType::Bf16), KvFormat::Int8] {
-                let shape = KvShape { block_size: 16, kv_heads, head_dim, format };
+                let shape = KvShape { block_size: 16, kv_heads, head_dim, values: KvValues::Stored, format };
                 let spec = AttentionSpec { heads, scale: 1.0, softcap: None, window: None, reach: Reach::Back };
                 writeln!(table, "\n{model}, {heads} heads of {head_dim} over {kv_heads}, {format:?}")
                     .expect("a string");
@@ -217,7 +216,13 @@ mod tests {
                     .flat_map(move |rounding| [Reach::Back, Reach::Both].map(|reach| (gpu, rounding, d, reach)))
             })
         }) {
-            let shape = KvShape { block_size: 16, kv_heads: 2, head_dim, format: KvFormat::Plain(DType::F16) };
+            let shape = KvShape {
+                block_size: 16,
+                kv_heads: 2,
+                head_dim,
+                values: KvValues::Stored,
+                format: KvFormat::Plain(DType::F16),
+            };
             let spec = AttentionSpec { heads: 4, scale: 1.0, softcap: None, window: Some(9), reach };
             for (name, rows) in ROWS {
                 let plan = plan(&Attention { spec: &spec, shape, rows }, gpu, rounding);

@@ -1,7 +1,7 @@
 //! The launch of `kernels/attention_prefill.cu`: attention of rows that bring several tokens, on every device, and of all rows where results must not
 //! depend on the batch.
 
-use super::{GROUP_MAX, Heads, Scaling, parts_of, sinks_of, variant, window_of};
+use super::{GROUP_MAX, Heads, Scaling, parts_of, sinks_of, spelled, variant, window_of};
 use crate::cuda::device::Device;
 use crate::cuda::device_batch::DeviceBatch;
 use crate::cuda::driver::Address;
@@ -31,6 +31,7 @@ params! {
         scale_log2: f32,
         tanh_scale: f32,
         sinks: Address,
+        head_dim: i32,
     }
 }
 
@@ -45,8 +46,6 @@ pub const THREADS: usize = 128;
 pub enum Plan {
     /// For rows with several new tokens.
     Prefill,
-    /// For queries that attend to keys behind them too.
-    BothWays,
     /// For rows with one new token: one warp for the query heads of a KV head.
     Invariant,
 }
@@ -56,18 +55,15 @@ impl Plan {
     pub fn kernel(self, head_dim: usize) -> String {
         let kind = match self {
             Plan::Prefill => "prefill",
-            Plan::BothWays => "both_ways",
             Plan::Invariant => "invariant",
         };
-        format!("attention_{kind}_d{head_dim}")
+        format!("attention_{kind}_{}", spelled(head_dim))
     }
 }
 
 /// Attention of rows that bring several tokens, and of all rows where results must not depend on the batch.
 pub struct Prefill {
     kernel: Kernel,
-    /// For queries that attend to keys behind them too. Not over int8.
-    both_ways: Option<Kernel>,
     shared_bytes: usize,
     /// For rows with one new token: one warp for the query heads of a KV head.
     invariant: Kernel,
@@ -88,10 +84,7 @@ impl Prefill {
         };
         let (kernel, shared_bytes) = load(Plan::Prefill, variant.tile_queries)?;
         let (invariant, invariant_shared_bytes) = load(Plan::Invariant, GROUP_MAX)?;
-        let is_plain = shape.format != KvFormat::Int8;
-        let both_ways = is_plain.then(|| load(Plan::BothWays, variant.tile_queries)).transpose()?;
-        let both_ways = both_ways.map(|(kernel, _)| kernel);
-        Ok(Prefill { kernel, both_ways, shared_bytes, invariant, invariant_shared_bytes })
+        Ok(Prefill { kernel, shared_bytes, invariant, invariant_shared_bytes })
     }
 
     /// Launches the attention of the rows of `device_batch` that `plan` is for.
@@ -108,7 +101,8 @@ impl Prefill {
         let (at, tiles) = (device_batch.addresses_in(cache.table), device_batch.prefill_tiles(cache.kind));
         let decode_at = device_batch.decode_plan(cache.kind, spec.window);
         let Scaling { scale_log2, tanh_scale } = Scaling::of(spec);
-        let window = window_of(spec);
+        let (window, is_both_ways) = (window_of(spec), spec.reach == Reach::Both);
+        assert!(!is_both_ways || shape.format != KvFormat::Int8, "an encoder has no cache in int8");
         let params = AttentionPrefillParams {
             out: out.storage.address(),
             qkv: qkv.storage.address(),
@@ -117,30 +111,25 @@ impl Prefill {
             rows: decode_at.rows,
             counts: decode_at.counts,
             block_tables: at.block_tables,
-            row_starts: at.row_starts,
+            row_starts: if is_both_ways { at.row_starts } else { 0 },
             qkv_stride: qkv.storage.stride() as i32,
             kv_heads: shape.kv_heads as i32,
             group: (spec.heads / shape.kv_heads) as i32,
             block_size_log2: shape.block_size.ilog2() as i32,
             window,
-            ahead: match spec.reach {
-                Reach::Back => 0,
-                Reach::Both => window.saturating_sub(1).min(AHEAD_MAX),
-            },
+            ahead: if is_both_ways { window.saturating_sub(1).min(AHEAD_MAX) } else { 0 },
             scale_log2,
             tanh_scale,
             sinks: sinks_of(scoring),
+            head_dim: shape.head_dim as i32,
         };
         let blocks = match plan {
             // As many as the batch has, so that a graph stays right when fewer of a later one only pad.
             Plan::Invariant => shape.kv_heads * device_batch.batch().rows(),
-            Plan::Prefill | Plan::BothWays => spec.heads * tiles.len,
+            Plan::Prefill => spec.heads * tiles.len,
         };
         let (kernel, threads, shared_bytes) = match plan {
             Plan::Prefill => (&self.kernel, THREADS, self.shared_bytes),
-            Plan::BothWays => {
-                (self.both_ways.as_ref().expect("an encoder has no cache in int8"), THREADS, self.shared_bytes)
-            }
             Plan::Invariant => (&self.invariant, 32 * parts_of(shape.head_dim), self.invariant_shared_bytes),
         };
         kernel.launch(device.chaining, [blocks, 1, 1], threads, shared_bytes, &params)

@@ -3,13 +3,13 @@
 //! Invariant: the results are those of `gemv_stream.cu` with as many warps, or of the other routes, on the dequantized weights.
 
 use super::QuantizedProduct;
-use super::weights::{self, Form, Kind, QuantizedWeights};
+use super::weights::{self, Form, QuantizedWeights};
 use crate::cuda::device::Device;
 use crate::cuda::driver::{Address, Facts};
 use crate::cuda::gemm::gemv_stream;
 use crate::cuda::gemm::grid::Grid;
 use crate::cuda::gemm::plan::{Gemm, Quantized};
-use crate::cuda::kernels::{Kernel, suffix};
+use crate::cuda::kernels::Kernel;
 use crate::cuda::params::params;
 use base::error::Result;
 use std::ops::Range;
@@ -75,7 +75,6 @@ impl Variant {
 /// How a layer is computed by `gemv_stream_quantized.cu`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
-    kind: Kind,
     /// Which of [`VARIANTS`].
     variant: usize,
     warps: usize,
@@ -97,12 +96,12 @@ impl Plan {
         let (index, variant) = fitting.min_by_key(|(_, variant)| variant.cost(form, m, n, gpu.processors))?;
         let blocks = n.div_ceil(variant.columns).min(gpu.processors);
         let shared_bytes = variant.shared_bytes(form, m, warps).max(gemv_stream::alone_bytes(gpu));
-        Some(Plan { kind: form.kind, variant: index, warps, blocks, shared_bytes })
+        Some(Plan { variant: index, warps, blocks, shared_bytes })
     }
 
     /// The name of the kernel, without the number type.
     pub fn kernel(&self) -> String {
-        name(self.kind, &VARIANTS[self.variant])
+        name(&VARIANTS[self.variant])
     }
 
     pub fn grid(&self) -> Grid {
@@ -110,34 +109,27 @@ impl Plan {
     }
 }
 
-fn name(kind: Kind, variant: &Variant) -> String {
-    format!("gemv_stream_quantized_{}_m{}_c{}", kind.name(), variant.tokens, variant.columns)
+fn name(variant: &Variant) -> String {
+    format!("gemv_stream_quantized_m{}_c{}", variant.tokens, variant.columns)
 }
 
-/// The kernels for each kind of codes.
+/// The kernels, of codes of all kinds.
 pub struct Kernels {
-    /// `[Kind::ALL, VARIANTS]`
+    /// In the order of [`VARIANTS`].
     stream: Vec<Kernel>,
-    decode: Vec<Kernel>,
+    decode: Kernel,
 }
 
 impl Kernels {
     /// Loads them.
     pub fn new(device: &Device) -> Result<Kernels> {
-        let shared_bytes = device.facts().block_shared_bytes;
-        let (stream_module, decode_module) =
-            (device.module("gemv_stream_quantized")?, device.module("dequantize_weights")?);
-        let (mut stream, mut decode) = (Vec::new(), Vec::new());
-        let dtype = suffix(device.dtype);
-        for kind in Kind::ALL {
-            for variant in &VARIANTS {
-                let kernel = Kernel::new(&stream_module, &format!("{}_{dtype}", name(kind, variant)))?;
-                kernel.allow_shared(shared_bytes)?;
-                stream.push(kernel);
-            }
-            decode.push(Kernel::new(&decode_module, &format!("dequantize_weights_{}_{dtype}", kind.name()))?);
-        }
-        Ok(Kernels { stream, decode })
+        let load = |variant| {
+            let kernel = device.kernel("gemv_stream_quantized", &name(variant))?;
+            kernel.allow_shared(device.facts().block_shared_bytes)?;
+            Ok(kernel)
+        };
+        let stream = VARIANTS.iter().map(load).collect::<Result<_>>()?;
+        Ok(Kernels { stream, decode: device.kernel("dequantize_weights", "dequantize_weights")? })
     }
 
     /// Launches a product of at most 32 tokens.
@@ -155,7 +147,7 @@ impl Kernels {
             out_stride: params.out_stride,
             x_stride: params.x_stride,
         };
-        let kernel = &self.stream[plan.kind as usize * VARIANTS.len() + plan.variant];
+        let kernel = &self.stream[plan.variant];
         let Grid { blocks, threads, shared_bytes } = plan.grid();
         kernel.launch(device.chaining, blocks, threads, shared_bytes, &params)
     }
@@ -170,6 +162,6 @@ impl Kernels {
         let n = skip + columns.len();
         let params = DequantizeParams { out, weight, n: n as i32, skip: skip as i32, k: k as i32 };
         let blocks = [weight.units_of_row.unsigned_abs().div_ceil(8) as usize, n.div_ceil(weights::COLUMNS), 1];
-        self.decode[form.kind as usize].launch(device.chaining, blocks, 256, 0, &params)
+        self.decode.launch(device.chaining, blocks, 256, 0, &params)
     }
 }

@@ -34,6 +34,7 @@ params! {
         x_stride: i32,
         is_gated: i32,
         is_gelu_tanh: i32,
+        is_bf16: i32,
     }
 }
 
@@ -51,17 +52,15 @@ struct Variant {
 const fn variant(name: &'static str, has_offsets: bool, units: usize, stages: usize) -> Variant {
     Variant { name, has_offsets, units, stages }
 }
-const VARIANTS: [Variant; 11] = [
+const VARIANTS: [Variant; 9] = [
     variant("four_halves", false, 4, 3),
     variant("four_k_blocks", true, 2, 4),
-    variant("four_words_f16", true, 2, 3),
-    variant("four_words_bf16", true, 2, 3),
+    variant("four_words", true, 2, 3),
     variant("five_k_blocks", true, 2, 3),
     variant("six_sixteenths", false, 2, 3),
     variant("eight_halves", false, 2, 3),
-    variant("eight_words_f16", true, 2, 3),
-    variant("eight_words_bf16", true, 2, 3),
-    variant("float8_words_bf16", false, 2, 3),
+    variant("eight_words", true, 2, 3),
+    variant("float8_words", false, 2, 3),
     variant("float8_floats", false, 2, 3),
 ];
 const KNOB: &str = "the memory that other programs hold";
@@ -243,6 +242,7 @@ impl Kernels {
             x_stride: params.x_stride,
             is_gated: i32::from(results != Results::Sums),
             is_gelu_tanh: i32::from(results == Results::Gated(Activation::GeluTanh)),
+            is_bf16: weights.is_bf16,
         };
         let [variant, tokens] = plan.kernel;
         let kernel = &self.kernels[variant][tokens];

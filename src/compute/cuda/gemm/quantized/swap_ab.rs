@@ -31,6 +31,7 @@ params! {
         is_gated: i32,
         is_gelu_tanh: i32,
         is_arranged: i32,
+        is_bf16: i32,
     }
     ArrangeRowsParams in "gemm_quantized.cu" {
         out: Address,
@@ -313,6 +314,7 @@ impl Kernels {
             is_gated: i32::from(is_gated),
             is_gelu_tanh: i32::from(results == Results::Gated(Activation::GeluTanh)),
             is_arranged: i32::from(is_arranged),
+            is_bf16: weights.is_bf16,
         };
         let Grid { blocks, threads, shared_bytes } = plan.grid();
         let kernel = &self.kernels[plan.form][plan.tile];

@@ -20,6 +20,9 @@ params! {
         units_of_row: i32,
         zero: f32,
         table: [u32; 4],
+        is_bf16: i32,
+        kind: i32,
+        code_bytes: i32,
     }
 }
 
@@ -30,15 +33,15 @@ pub const DEPTH: usize = 64;
 /// Numbers that share a scale, or two of them.
 const HALF: usize = 32;
 
-/// A kind of codes, for which kernels are compiled.
+/// A kind of codes: `CodeKind` in `quantized.cuh`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    FourBits,
-    TableBits,
-    FiveBits,
-    SixBits,
-    EightBits,
-    Float8,
+    FourBits = 0,
+    TableBits = 1,
+    FiveBits = 2,
+    SixBits = 3,
+    EightBits = 4,
+    Float8 = 5,
 }
 
 impl Kind {
@@ -76,9 +79,8 @@ enum Header {
     KBlocks = 2,
     Signed = 3,
     Sixteenths = 4,
-    WordsF16 = 5,
-    WordsBf16 = 6,
-    Floats = 7,
+    Words = 5,
+    Floats = 6,
 }
 
 /// How a coding is held on the device. Matrices of one form can be stacked.
@@ -87,6 +89,8 @@ pub struct Form {
     pub kind: Kind,
     header: Header,
     header_bytes: usize,
+    /// The type of the scales of [`Header::Words`].
+    is_bf16: bool,
     zero: f32,
     table: [u8; 16],
 }
@@ -97,7 +101,14 @@ impl Form {
         if !cols.is_multiple_of(HALF) {
             return None;
         }
-        let form = |kind, header, header_bytes, zero| Form { kind, header, header_bytes, zero, table: [0; 16] };
+        let form = |kind, header, header_bytes, zero| Form {
+            kind,
+            header,
+            header_bytes,
+            is_bf16: false,
+            zero,
+            table: [0; 16],
+        };
         let block = |block| {
             Some(match block {
                 // No header has two minima for 32 numbers.
@@ -144,25 +155,23 @@ impl Form {
         }
         let is_shared = group == Scaled::ROW || group.is_multiple_of(DEPTH);
         let (header, header_bytes) = match scales {
-            Scales::F16 if is_short => (Header::WordsF16, if is_shared { 4 } else { 8 }),
-            Scales::Bf16 if is_short => (Header::WordsBf16, if is_shared { 4 } else { 8 }),
+            Scales::F16 | Scales::Bf16 if is_short => (Header::Words, if is_shared { 4 } else { 8 }),
             _ => (Header::Floats, 8),
         };
-        Some(Form { kind, header, header_bytes, zero, table })
+        let is_bf16 = header == Header::Words && scales == Scales::Bf16;
+        Some(Form { kind, header, header_bytes, is_bf16, zero, table })
     }
 
-    /// The forms that the kernels of `gemv_quantized.cu`, `gemm_quantized.cu` and `gemv_shared_quantized.cu` have.
-    pub const NAMES: [&str; 11] = [
+    /// The forms that the kernels of `gemv_quantized.cu` and `gemm_quantized.cu` have, and `gemv_shared_quantized.cu` knows.
+    pub const NAMES: [&str; 9] = [
         "four_halves",
         "four_k_blocks",
-        "four_words_f16",
-        "four_words_bf16",
+        "four_words",
         "five_k_blocks",
         "six_sixteenths",
         "eight_halves",
-        "eight_words_f16",
-        "eight_words_bf16",
-        "float8_words_bf16",
+        "eight_words",
+        "float8_words",
         "float8_floats",
     ];
 
@@ -176,14 +185,12 @@ impl Form {
         match (self.kind, self.header, self.header_bytes) {
             (Kind::FourBits, Header::Halves, 4) => Some("four_halves"),
             (Kind::FourBits, Header::KBlocks, 8) => Some("four_k_blocks"),
-            (Kind::FourBits, Header::WordsF16, 4) => Some("four_words_f16"),
-            (Kind::FourBits, Header::WordsBf16, 4) => Some("four_words_bf16"),
+            (Kind::FourBits, Header::Words, 4) => Some("four_words"),
             (Kind::FiveBits, Header::KBlocks, 8) => Some("five_k_blocks"),
             (Kind::SixBits, Header::Sixteenths, 8) => Some("six_sixteenths"),
             (Kind::EightBits, Header::Halves, 4) => Some("eight_halves"),
-            (Kind::EightBits, Header::WordsF16, 4) => Some("eight_words_f16"),
-            (Kind::EightBits, Header::WordsBf16, 4) => Some("eight_words_bf16"),
-            (Kind::Float8, Header::WordsBf16, 4) => Some("float8_words_bf16"),
+            (Kind::EightBits, Header::Words, 4) => Some("eight_words"),
+            (Kind::Float8, Header::Words, 4) => Some("float8_words"),
             (Kind::Float8, Header::Floats, 8) => Some("float8_floats"),
             _ => None,
         }
@@ -214,6 +221,9 @@ impl Form {
             units_of_row: cols.div_ceil(DEPTH) as i32,
             zero: self.zero,
             table: [0, 1, 2, 3].map(|word| u32::from_le_bytes(table[word])),
+            is_bf16: i32::from(self.is_bf16),
+            kind: self.kind as i32,
+            code_bytes: self.kind.code_bytes() as i32,
         }
     }
 
