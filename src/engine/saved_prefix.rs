@@ -251,7 +251,7 @@ impl Header {
         // Where layers differ, the fingerprint knows how.
         let is_uniform = layers.windows(2).all(|pair| pair[0] == pair[1]);
         let heads = layers.first().filter(|_| is_uniform);
-        let &KvHeads { kv_heads, head_dim } =
+        let &KvHeads { kv_heads, head_dim, .. } =
             heads.unwrap_or(&KvHeads { kv_heads: 0, head_dim: 0, values: KvValues::Stored });
         let format = 1 + FORMATS.iter().position(|&known| known == format).expect("every format is listed");
         let shape = [format as u32, layers.len() as u32, kv_heads as u32, head_dim as u32, block_size as u32];
