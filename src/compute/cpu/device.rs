@@ -84,7 +84,7 @@ impl Device for Cpu {
 
     fn heads(&self, heads: &[HostMatrix]) -> Result<Experts> {
         heads.iter().for_each(|head| self.populate(head));
-        let heads = Experts::new(&heads.iter().map(|head| vec![head.clone()]).collect::<Vec<_>>())?;
+        let heads = Experts::new(0, &heads.iter().map(|head| vec![head.clone()]).collect::<Vec<_>>())?;
         let ExpertsShape { inputs, outputs, .. } = heads.shape();
         experts::fit(&mut self.workers.lock(), self.pool.threads(), self.isa, [inputs, outputs])?;
         Ok(heads)
@@ -137,7 +137,7 @@ impl Device for Cpu {
     }
 
     fn heads_shape(heads: &Experts) -> [usize; 3] {
-        let ExpertsShape { experts, outputs, inputs } = heads.shape();
+        let ExpertsShape { experts, outputs, inputs, .. } = heads.shape();
         [experts, outputs, inputs]
     }
 

@@ -28,7 +28,7 @@ pub fn run(cpu: &mut Cpu, (out, to): (&mut Tensor, HeadColumns), (x, from): (&Te
     let arithmetic = cpu.arithmetic();
     let Cpu { pool, workers, .. } = cpu;
     let workers = Disjoint::new(workers.get_mut());
-    let ExpertsShape { experts: heads, outputs, inputs } = weight.shape();
+    let ExpertsShape { experts: heads, outputs, inputs, .. } = weight.shape();
     let (tokens, out_cols, cols) = (x.rows(), out.cols(), x.cols());
     let (out, x) = (Disjoint::new(out.values_mut()), x.values());
     let columns = columns_of_piece(pool, heads, outputs);
