@@ -226,6 +226,13 @@ impl Shape {
         layers.map(|layer| self.attention_of(layer)).map(|[head_dim, kv_heads]| 2 * 2 * kv_heads * head_dim).sum()
     }
 
+    /// Bytes that the recurrent states of a sequence take.
+    pub fn state_bytes(&self) -> usize {
+        let Kind::Qwen3_5 { keys, values } = self.kind else { return 0 };
+        let layers = (0..self.layers).filter(|&layer| !self.has_attention(layer)).count();
+        4 * layers * (128 * 128 * values + 3 * 128 * (2 * keys + values))
+    }
+
     /// Weights that every token passes: all layers, without the head; of experts those that are chosen.
     pub fn body_parameters(&self) -> usize {
         let tensors = self.tensors().into_iter().filter(|(name, shape)| name.contains("layer") && shape.len() == 2);

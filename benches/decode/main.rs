@@ -1,11 +1,13 @@
 //! Decode, prefill and start-up of a whole model on the CPU, compared with the memory bandwidth of the machine.
 //!
 //! ```text
-//! cargo bench --bench decode -- [shape] [folder | file.gguf] [threads] [brief]
+//! cargo bench --bench decode -- [shape] [folder | file.gguf] [threads] [brief | parts]
 //! ```
 //!
 //! `folder` receives a random bf16 checkpoint of the shape, 1.2 GB for qwen3-0.6b, unless it holds one already. A GGUF file is there and has
-//! that shape. `brief` leaves out what takes long and compares no two codings: batches, frames and the ceiling of the vector unit.
+//! that shape; `BENCH_LAYERS=8` in the environment says that it has so many layers. `brief` leaves out what takes long and compares no two
+//! codings: batches, frames and the ceiling of the vector unit. `parts`, as in `1,16,prefill` or `1x400`, are batches, with their steps if they
+//! are not 24, and the prompt, each measured alone.
 
 #[path = "../linear/ceilings.rs"]
 mod ceilings;
@@ -35,6 +37,8 @@ use std::time::{Duration, Instant};
 
 const CONTEXT: usize = 128;
 const BATCHES: [usize; 4] = [1, 8, 16, 32];
+/// Steps whose median is taken.
+const STEPS: usize = 24;
 const PREFILL_TOKENS: usize = 512;
 const FRAME: Duration = Duration::from_micros(16_667);
 const FRAME_BUDGET: Duration = Duration::from_millis(4);
@@ -47,7 +51,8 @@ fn main() {
     let folder =
         given.next().map_or_else(|| std::env::temp_dir().join(format!("nanovllm-{}", shape.name)), PathBuf::from);
     let threads = given.next().map_or_else(|| thread::available_parallelism().unwrap().get(), |n| n.parse().unwrap());
-    let brief = given.next().is_some_and(|word| word == "brief");
+    let parts = given.next();
+    let brief = parts.as_deref() == Some("brief");
     let is_gguf = folder.extension().is_some_and(|extension| extension == "gguf");
     if !is_gguf {
         checkpoint::write_if_absent(&shape, &folder);
@@ -60,15 +65,18 @@ fn main() {
         let file = Files::OnDisk.load(&file, Loading::Map, 0).unwrap();
         ceilings::read_gbps(&Pool::new(threads), &file)
     };
+    if let Some(parts) = parts.filter(|_| !brief) {
+        return only(&parts, open(&shape, &folder, threads, isa, Room::MANY));
+    }
     let before = read_gbps();
     start_up(&shape, &folder, threads, isa);
 
-    let (mut runner, info) = open(&shape, &folder, threads, isa, 64 * 1024);
+    let (mut runner, info) = open(&shape, &folder, threads, isa, Room::MANY);
     let weight_bytes = info.weight_bytes as f64;
     let mut alone = 0.0;
     let mut lines = Vec::new();
     for rows in BATCHES.into_iter().filter(|&rows| rows == 1 || !brief) {
-        let step = decode(&mut runner, &info.limits, rows);
+        let step = decode(&mut runner, &info.limits, rows, STEPS);
         let rate = rows as f64 / step.as_secs_f64();
         alone = if rows == 1 { rate } else { alone };
         lines.push((rows, step, rate));
@@ -99,6 +107,22 @@ fn main() {
     frames(&mut runner, &info.limits);
 }
 
+/// The parts that `parts` names, one after the other: for comparisons by turns, and for profilers.
+fn only(parts: &str, (mut runner, info): (PassRunner<Cpu>, ModelInfo)) {
+    for part in parts.split(',') {
+        let (tokens, took) = match part {
+            "prefill" => (PREFILL_TOKENS, prefill(&mut runner, &info.limits)),
+            batch => {
+                let (rows, steps) =
+                    batch.split_once('x').map_or((batch, STEPS), |(rows, steps)| (rows, steps.parse().unwrap()));
+                let rows = rows.parse().unwrap();
+                (rows, decode(&mut runner, &info.limits, rows, steps))
+            }
+        };
+        println!("{part:>7} {:8.1} tok/s", tokens as f64 / took.as_secs_f64());
+    }
+}
+
 fn ms(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
@@ -108,13 +132,25 @@ fn median(mut times: Vec<Duration>) -> Duration {
     times[times.len() / 2]
 }
 
-fn open(shape: &Shape, folder: &Path, threads: usize, isa: Isa, kv_tokens: usize) -> (PassRunner<Cpu>, ModelInfo) {
+/// What the cache has room for.
+struct Room {
+    kv_tokens: usize,
+    sequences: usize,
+}
+
+impl Room {
+    const MANY: Room = Room { kv_tokens: 64 * 1024, sequences: 64 };
+}
+
+fn open(shape: &Shape, folder: &Path, threads: usize, isa: Isa, room: Room) -> (PassRunner<Cpu>, ModelInfo) {
+    let Room { kv_tokens, sequences } = room;
     let config = EngineOptions {
         device: Device::Cpu,
         num_threads: Some(threads),
         max_model_len: Some(4096.min(kv_tokens)),
+        max_num_seqs: (shape.state_bytes() > 0).then_some(sequences),
         max_batched_tokens: None,
-        kv_cache_bytes: Some((kv_tokens * shape.kv_token_bytes()) as u64),
+        kv_cache_bytes: Some((kv_tokens * shape.kv_token_bytes() + sequences * shape.state_bytes()) as u64),
         ..EngineOptions::new("")
     };
     let source = Source::open(folder).unwrap();
@@ -125,13 +161,13 @@ fn prompt(len: usize) -> Vec<TokenId> {
     (0..len as u32).map(|i| 3 + i * 7919 % 90).collect()
 }
 
-/// Sequences of `CONTEXT` tokens whose prompts are computed.
-fn sequences(runner: &mut PassRunner<Cpu>, limits: &BatchLimits, rows: usize) -> Vec<Sequence> {
-    let blocks = ((CONTEXT + 64) / limits.block_size + 1) as u32;
+/// Sequences of `CONTEXT` tokens whose prompts are computed, with blocks for `steps` more.
+fn sequences(runner: &mut PassRunner<Cpu>, limits: &BatchLimits, rows: usize, steps: usize) -> Vec<Sequence> {
+    let blocks = ((CONTEXT + steps) / limits.block_size + 1) as u32;
     let mut batch = Batch::with_limits(limits);
     (0..rows as u32)
         .map(|row| {
-            let mut sequence = Sequence::new(&prompt(CONTEXT), row * blocks..(row + 1) * blocks);
+            let mut sequence = Sequence::new(&prompt(CONTEXT), row * blocks..(row + 1) * blocks).of(runner, row);
             batch.clear();
             sequence.bring(CONTEXT, limits, &mut batch);
             sequence.tokens.extend(pass(runner, &batch));
@@ -141,10 +177,10 @@ fn sequences(runner: &mut PassRunner<Cpu>, limits: &BatchLimits, rows: usize) ->
 }
 
 /// The median time of a decode step.
-fn decode(runner: &mut PassRunner<Cpu>, limits: &BatchLimits, rows: usize) -> Duration {
-    let mut sequences = sequences(runner, limits, rows);
+fn decode(runner: &mut PassRunner<Cpu>, limits: &BatchLimits, rows: usize, steps: usize) -> Duration {
+    let mut sequences = sequences(runner, limits, rows, steps);
     let mut batch = Batch::with_limits(limits);
-    let steps = (0..24).map(|_| {
+    let steps = (0..steps).map(|_| {
         let begun = Instant::now();
         batch.clear();
         for sequence in &mut sequences {
@@ -161,7 +197,8 @@ fn decode(runner: &mut PassRunner<Cpu>, limits: &BatchLimits, rows: usize) -> Du
 /// The median time of one pass over a prompt.
 fn prefill(runner: &mut PassRunner<Cpu>, limits: &BatchLimits) -> Duration {
     let passes = (0..5).map(|_| {
-        let mut sequence = Sequence::new(&prompt(PREFILL_TOKENS), 0..(PREFILL_TOKENS / limits.block_size + 1) as u32);
+        let blocks = 0..(PREFILL_TOKENS / limits.block_size + 1) as u32;
+        let mut sequence = Sequence::new(&prompt(PREFILL_TOKENS), blocks).of(runner, 0);
         let mut batch = Batch::with_limits(limits);
         sequence.bring(PREFILL_TOKENS, limits, &mut batch);
         let begun = Instant::now();
@@ -174,10 +211,10 @@ fn prefill(runner: &mut PassRunner<Cpu>, limits: &BatchLimits) -> Duration {
 /// From a warm file cache to the first token, and the most memory that 512 tokens needed.
 fn start_up(shape: &Shape, folder: &Path, threads: usize, isa: Isa) {
     let begun = Instant::now();
-    let (mut runner, info) = open(shape, folder, threads, isa, 512);
+    let (mut runner, info) = open(shape, folder, threads, isa, Room { kv_tokens: 512, sequences: 1 });
     let opened = begun.elapsed();
     let mut batch = Batch::with_limits(&info.limits);
-    let mut sequence = Sequence::new(&prompt(511), 0..32);
+    let mut sequence = Sequence::new(&prompt(511), 0..32).of(&runner, 0);
     sequence.bring(16, &info.limits, &mut batch);
     pass(&mut runner, &batch);
     let first = begun.elapsed();
@@ -188,9 +225,9 @@ fn start_up(shape: &Shape, folder: &Path, threads: usize, isa: Isa) {
     println!("open / to first token    {:7.0} ms / {:.0} ms", ms(opened), ms(first));
     println!("peak RSS, 512-token KV   {:7.2} GB, {:.3} x the weights", peak / 1e9, peak / info.weight_bytes as f64);
     println!(
-        "private memory           {:7.1} MB, {:.1} MB of it keys and values",
+        "private memory           {:7.1} MB, {:.1} MB of it keys, values and states",
         private / 1e6,
-        (512 * shape.kv_token_bytes()) as f64 / 1e6
+        (512 * shape.kv_token_bytes() + shape.state_bytes()) as f64 / 1e6
     );
 }
 
@@ -203,7 +240,7 @@ fn memory_bytes(name: &str) -> f64 {
 
 /// A game that gives the model a slice of every frame.
 fn frames(runner: &mut PassRunner<Cpu>, limits: &BatchLimits) {
-    let mut sequence = sequences(runner, limits, 1).pop().unwrap();
+    let mut sequence = sequences(runner, limits, 1, 64).pop().unwrap();
     let mut batch = Batch::with_limits(limits);
     let (mut calls, mut tokens, mut is_running) = (Vec::new(), 0, false);
     for _ in 0..FRAMES {

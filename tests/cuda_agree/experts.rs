@@ -148,7 +148,7 @@ fn mixed_in_parts(cuda: &mut Cuda, case: &Case, inputs: &Inputs) -> [Vec<f32>; 3
             Some([first, second]) => [(first, 2 * width), (second, hidden)]
                 .map(|(bias, len)| Some(cuda.table(&bias[own.start * len..own.end * len]).unwrap())),
         };
-        let mut held = |all: &[Vec<HostMatrix>]| cuda.experts(own.start, &all[own.clone()]).unwrap();
+        let held = |all: &[Vec<HostMatrix>]| cuda.experts(own.start, &all[own.clone()]).unwrap();
         let (gate_up, down) = (held(&inputs.gate_up), held(&inputs.down));
         let mut product = poisoned(cuda, tokens * chosen, 2 * width);
         let mut gated = poisoned(cuda, tokens * chosen, width);

@@ -3,15 +3,17 @@
 //! `x` is rounded to bf16, as a GPU has it. The instruction takes denormal numbers for zero.
 #![allow(unsafe_code)]
 
-use super::kernels::{Kernels, Order, STEP, Sums, Tile, table};
+use super::kernels::{Kernels, Order, STEP, Sums, Tile, padded_tails, table};
 use super::tile::{Dequantized, Multiply, Weight, run, write_sums};
+use super::tiles::prefetch_line;
 use crate::cpu::lanes::{Avx512, Lanes};
 use half::bf16;
 use std::arch::x86_64::*;
 use std::marker::PhantomData;
 
 // 2,048 numbers of four rows are 16 KiB, half of the first-level cache or less.
-pub static BF16: Kernels = table!(Order::Bf16, 2048, 6, tile<bf16>, [6, 6, 6, 6]);
+pub static BF16: Kernels =
+    Kernels { row_ahead: Some(2 << 10), ..table!(Order::Bf16, 2048, 6, tile<bf16>, [6, 6, 6, 6]) };
 pub static DEQUANTIZED: Kernels = table!(Order::Bf16, 2048, 6, tile<Dequantized<bf16>>, [6, 6, 6, 6]);
 
 /// # Safety
@@ -20,7 +22,43 @@ pub static DEQUANTIZED: Kernels = table!(Order::Bf16, 2048, 6, tile<Dequantized<
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
 unsafe fn tile<W: Weight, const R: usize, const C: usize>(tile: &Tile, sums: &mut Sums) {
     // SAFETY: the caller says so.
-    unsafe { run::<Pairs<W>, R, C>(tile, sums) }
+    unsafe {
+        if R == 1 && W::IS_FETCHED && tile.is_only_row {
+            row::<C>(tile, sums)
+        } else {
+            run::<Pairs<W>, R, C>(tile, sums)
+        }
+    }
+}
+
+/// One row of `x`: the columns are read one after the other, in the order of memory. Their chains of sums overlap, because a core begins the next ones while
+/// it waits.
+///
+/// # Safety
+///
+/// As [`tile`].
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
+unsafe fn row<const C: usize>(tile: &Tile, to: &mut Sums) {
+    // SAFETY: the caller says what the machine has; the tile has these steps and a tail. `x` has a whole step for that.
+    unsafe {
+        let mut sums = [[_mm512_setzero_ps(); C]; 1];
+        let mut ahead = tile.ahead;
+        for (column, sum) in sums[0].iter_mut().enumerate() {
+            let (mut x, mut weight) = (tile.x, tile.weight.add(column * tile.row_bytes));
+            for _ in 0..tile.steps {
+                prefetch_line(ahead);
+                let weights = pairs(_mm512_loadu_si512(weight.cast()));
+                *sum = _mm512_dpbf16_ps(*sum, pairs(_mm512_loadu_si512(x.cast())), weights);
+                (x, weight, ahead) = (x.add(STEP * 2), weight.add(STEP * 2), ahead.wrapping_add(STEP * 2));
+            }
+            if tile.tail > 0 {
+                let tails = padded_tails::<1>(weight, tile.row_bytes, tile.tail, 2);
+                let weights = pairs(_mm512_loadu_si512(tails.as_ptr().cast()));
+                *sum = _mm512_dpbf16_ps(*sum, pairs(_mm512_loadu_si512(x.cast())), weights);
+            }
+        }
+        write_sums(Avx512::<true>::token(), sums, to);
+    }
 }
 
 /// Products of pairs of bf16 numbers, which lie where `W` says.

@@ -16,6 +16,8 @@ pub struct Kernels {
     pub slice: usize,
     /// Columns whose weights are fetched ahead together: a multiple of each tile's columns.
     pub panel: usize,
+    /// How far ahead of their use one row asks for weights, if it takes columns one after the other: a core then reads ahead by itself.
+    pub row_ahead: Option<usize>,
     /// For tiles of 1, 2, 3, 4 rows: columns of such a tile, and its kernel.
     pub wide: [(usize, Kernel); TILE_ROWS],
     /// The same for tiles of one column, which are left over.
@@ -50,6 +52,8 @@ pub struct Tile {
     pub ahead_stride: usize,
     /// Bytes between what is fetched in two steps.
     pub ahead_step: usize,
+    /// Whether the product has no other row.
+    pub is_only_row: bool,
 }
 
 /// How a kernel wants the [`STEP`] numbers of a row.
@@ -85,6 +89,7 @@ macro_rules! table {
             },
             slice: $slice,
             panel: $panel,
+            row_ahead: None,
             wide: [
                 ($c1, $tile::<$weight, 1, $c1>),
                 ($c2, $tile::<$weight, 2, $c2>),

@@ -146,8 +146,11 @@ impl Walk<'_> {
         let Call { coding, row_bytes, .. } = self.call;
         let panel_bytes = (self.panel_columns() * row_bytes).max(1);
         let slice_bytes = coding.row_bytes(self.kernels().slice);
-        let at =
-            panel.start * row_bytes + AHEAD_BYTES.next_multiple_of(panel_bytes) + panel.len() * slice * slice_bytes;
+        let distance = match self.kernels().row_ahead {
+            Some(bytes) if self.call.tokens == 1 => bytes,
+            _ => AHEAD_BYTES.next_multiple_of(panel_bytes),
+        };
+        let at = panel.start * row_bytes + distance + panel.len() * slice * slice_bytes;
         let following = || self.following.get(at - self.segment.bytes.len()..);
         let ahead = self.segment.bytes.get(at..).filter(|rest| !rest.is_empty()).or_else(following)?;
         Some(ahead.as_ptr())
@@ -200,6 +203,7 @@ impl Walk<'_> {
             ahead: weights.at,
             ahead_stride: weights.row_bytes,
             ahead_step: self.call.coding.row_bytes(inputs.len() / STEP * STEP).div_ceil((inputs.len() / STEP).max(1)),
+            is_only_row: self.call.tokens == 1,
         }
     }
 

@@ -24,10 +24,19 @@ pub struct Columns {
 
 impl Columns {
     /// Those of `segment` from `first` on. In place of a column beyond the last one stands the last one, whose sums are not stored twice.
+    #[inline]
     pub fn new(segment: &Segment, first: usize) -> Columns {
         let last = segment.rows.len() - 1;
+        // Short, because one row of `x` spends little more on 16 columns.
         let plane = |plane: &[u8], row_bytes: usize| -> [*const u8; EDGE] {
-            std::array::from_fn(|column| plane[(first + column).min(last) * row_bytes..].as_ptr())
+            let mut columns = [plane.as_ptr(); EDGE];
+            if row_bytes > 0 {
+                assert!(last * row_bytes <= plane.len());
+                for (column, at) in columns.iter_mut().enumerate() {
+                    *at = at.wrapping_add((first + column).min(last) * row_bytes);
+                }
+            }
+            columns
         };
         let [code_bytes, scale_bytes, zero_bytes] = segment.row_bytes;
         Columns {

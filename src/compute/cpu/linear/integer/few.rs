@@ -34,7 +34,8 @@ fn run_as<T: Target, D: Integers>(pool: &Pool, scratch: &mut Scratch, call: &Cal
     let chunk = chunk_columns(call.row_bytes, columns.len(), pool.threads(), EDGE);
     for_columns(pool, columns, chunk, &|_, range, later| {
         for (segment, following) in call.segments(range, later) {
-            let walk = Walk { call, x, segment: &segment, following, inputs };
+            let piece_bytes = EDGE * call.coding.row_bytes(PIECE_STEPS * STEP);
+            let walk = Walk { call, x, segment: &segment, following, inputs, piece_bytes };
             for first in (0..segment.rows.len()).step_by(EDGE) {
                 let columns = &Columns::new(&segment, first);
                 let mut row = 0;
@@ -65,6 +66,8 @@ struct Walk<'a> {
     /// Weights that are probably read after the segment's.
     following: &'a [u8],
     inputs: usize,
+    /// Bytes of a piece of [`EDGE`] columns.
+    piece_bytes: usize,
 }
 
 /// The rows of `x` of which products are taken at once, from the same group on.
@@ -117,8 +120,8 @@ impl Walk<'_> {
     /// What is asked for from step `step` on: the columns are read side by side, in pieces, but they are asked for in the order of memory.
     #[inline(always)]
     fn ahead(&self, first: usize, step: usize) -> *const u8 {
-        let Call { coding, row_bytes, .. } = self.call;
-        let before = coding.row_bytes(step * STEP) * EDGE;
+        let Call { row_bytes, .. } = self.call;
+        let before = step * self.piece_bytes / PIECE_STEPS;
         let at = first * row_bytes + before + AHEAD_BYTES.max(EDGE * row_bytes);
         let bytes = self.segment.bytes;
         match at < bytes.len() {
