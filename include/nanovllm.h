@@ -471,6 +471,10 @@ typedef struct nvllm_engine_config {
   // 0 or 1: whether nvllm_expert_tokens counts how many tokens each expert of a model with experts is chosen for. Default 0, because counting is one
   // more kernel per layer on a GPU.
   uint32_t expert_statistics;
+  // 0 or 1: with several ranks, whether each rank holds some experts of every layer whole. With 0, each rank holds a share of the width of every expert.
+  // With 1, a rank computes the tokens of its own experts, and there must be at least as many experts as ranks. Refused for a model without experts.
+  // The results are those of 0, bit for bit, on the CPU and with batch_invariant. No effect with one rank. Default 0.
+  uint32_t expert_parallel;
 } nvllm_engine_config;
 
 // Properties of a loaded model and of the engine that runs it.

@@ -9,6 +9,7 @@ struct CombineParams {
     T* out;                // [tokens, out_stride]
     const T* x;            // [tokens, chosen, x_stride]
     const float* weights;  // [tokens, chosen]
+    const int* experts_of; // [tokens, chosen], or null: all slots are added
     const T* shared;       // [tokens, shared_stride], or null
     const T* gates;        // [tokens, gate_stride], of which the first column, or null
     int chosen;
@@ -17,6 +18,8 @@ struct CombineParams {
     int x_stride;
     int shared_stride;
     int gate_stride;
+    int first_expert;      // with `experts_of`: the first expert whose slots are added
+    int experts;           // and how many these are
 };
 
 template <class T>
@@ -39,10 +42,18 @@ __device__ void combine(const CombineParams<T>& p) {
     const size_t token = blockIdx.x;
     if (i >= p.cols) return;
     float sum[8] = {};
+    if (p.experts_of) {
+        for (int s = 0; s < p.chosen; s++) {
+            const size_t slot = token * p.chosen + s;
+            if (unsigned(p.experts_of[slot] - p.first_expert) >= unsigned(p.experts)) continue;
+            add_row(sum, p.weights[slot], p.x + slot * p.x_stride + i);
+        }
+    } else {
 #pragma unroll 4
-    for (int s = 0; s < p.chosen; s++) {
-        const size_t slot = token * p.chosen + s;
-        add_row(sum, p.weights[slot], p.x + slot * p.x_stride + i);
+        for (int s = 0; s < p.chosen; s++) {
+            const size_t slot = token * p.chosen + s;
+            add_row(sum, p.weights[slot], p.x + slot * p.x_stride + i);
+        }
     }
     if (p.shared) {
         const float gate = p.gates ? 1.0f / (1.0f + expf(-widen(p.gates[token * p.gate_stride]))) : 1.0f;

@@ -2,7 +2,7 @@
 // src/compute/cpu/expert_linear.rs.
 //
 // A slot is a token and one of its experts, and its row is the slot's number. Grids are as large as any choice of experts needs, which the host does
-// not know; thread blocks without work leave at once.
+// not know; thread blocks without work leave at once. So do those of experts whose weights another rank has.
 //
 // `expert_linear_few` for up to 8 tokens, memory-bound: common/expert_few.cuh. `expert_linear_tiled` for more, in tiles of slots that have one expert,
 // which `sort_routes` found: a result is one chain of tensor-core products in the order of k, whatever the tile around it.
@@ -24,6 +24,8 @@ struct ExpertLinearParams {
     int x_stride;           // a multiple of 8
     int slots_of_row;       // slots that read one row of x
     int activation;         // of gated results: `Activation`; else -1
+    int first_expert;       // number of the first expert whose weights are here
+    int experts;            // whose weights are here: slots with others are left alone
 };
 
 // Of a thread block's 16 rows of weights those that a lane holds: `lane / 4` and 8 more.
@@ -72,7 +74,8 @@ __device__ void expert_linear_tiled(const ExpertLinearParams<T>& p) {
     grid_dependency_wait();
     if (blockIdx.x >= *p.tile_count) return;
     const int4 tile = reinterpret_cast<const int4*>(p.tiles)[blockIdx.x];
-    const int expert = tile.x, count = tile.z;
+    const int expert = tile.x - p.first_expert, count = tile.z;
+    if (unsigned(expert) >= unsigned(p.experts)) return;
     for (int i = threadIdx.x; i < TOKENS; i += THREADS) slots[i] = p.order[tile.y + min(i, count - 1)];
     __syncthreads();
 

@@ -25,6 +25,8 @@ struct ExpertCodedParams {
     int x_stride;           // a multiple of 8
     int slots_of_row;       // slots that read one row of x
     int activation;         // of gated results: `Activation`; else -1
+    int first_expert;       // number of the first expert whose weights are here
+    int experts;            // whose weights are here: slots with others are left alone
 };
 
 // Where the units of an octet of columns of an expert begin. Columns beyond the last octet are computed as it is, and not stored.
@@ -83,7 +85,8 @@ __device__ void expert_linear_quantized_tiled(const ExpertCodedParams<T>& p) {
     grid_dependency_wait();
     if (blockIdx.y >= *p.tile_count) return;
     const int4 tile = reinterpret_cast<const int4*>(p.tiles)[blockIdx.y];
-    const int expert = tile.x, count = tile.z;
+    const int expert = tile.x - p.first_expert, count = tile.z;
+    if (unsigned(expert) >= unsigned(p.experts)) return;
     for (int i = threadIdx.x; i < SLOTS; i += blockDim.x) slots[i] = p.order[tile.y + min(i, count - 1)];
     __syncthreads();
 

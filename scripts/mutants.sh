@@ -116,9 +116,9 @@ all_mutants() {
     mutant delta_tiled_as_grouped src/model/gguf/families.rs gguf \
         'value_order: ValueOrder::Tiled' 'value_order: ValueOrder::Grouped'
     mutant scan_gate_after_the_norm src/model/recurrent/state_space.rs golden \
-        '*order, *eps)' 'compute::GateOrder::AfterNorm, *eps)'
+        'ops::gated_norm(backend, read, gate);' 'ops::gated_norm(backend, read, HeadGate { order: compute::GateOrder::AfterNorm, ..gate });'
     mutant scan_norm_over_all_groups src/model/recurrent/state_space.rs golden \
-        'heads.head_width() / heads.groups, *order' 'heads.head_width(), *order'
+        'self.shape.head_width() / self.shape.groups' 'self.shape.head_width()'
     mutant scan_steps_not_scaled src/model/recurrent/state_space.rs golden \
         'step_scale: self.scales.step' 'step_scale: self.scales.step.max(1.0)'
     mutant scan_gates_not_scaled src/model/recurrent/state_space.rs golden \
@@ -256,7 +256,15 @@ all_mutants() {
     mutant rows_of_experts_in_the_order_of_tokens src/compute/cpu/experts.rs ops_agree \
         'self.slots[row] as usize / self.shape.chosen' 'row / self.shape.chosen'
     mutant bias_of_the_first_expert src/compute/cpu/experts.rs ops_agree \
-        '&bias[expert * outputs..][..outputs]' '&bias[..outputs]'
+        '&bias[self.weight.place(expert) * outputs..][..outputs]' '&bias[..outputs]'
+    mutant experts_of_others_added src/compute/cpu/combine.rs ops_agree \
+        'if experts.contains(&(expert as usize)) {' 'if experts.end > expert as usize {'
+    mutant rows_of_slots_of_the_first_rank src/compute/cpu/join_slots.rs ops_agree \
+        'let from = rows_of(other);' 'let from = rows_of(other / 2);'
+    mutant experts_of_ranks_from_the_first src/model/feed_forward/experts.rs parallel \
+        'Mlps::on_device(backend, mlps, held.start, added)?' 'Mlps::on_device(backend, mlps, 0, added)?'
+    mutant gates_of_a_shared_group_ungathered src/model/recurrent/state_space.rs parallel \
+        'Some(Part { x: &*projected, first }), shares)' 'Some(Part { x: &*projected, first: 0 }), shares)'
     mutant shared_expert_left_out src/compute/cpu/combine.rs ops_agree \
         'sum = lanes.fma(gate, load(shared.x), sum);' 'let _ = (gate, load(shared.x));'
     mutant host_experts_count_as_the_first_rows src/compute/cpu/host_experts.rs ops_agree \

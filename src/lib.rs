@@ -47,7 +47,7 @@ pub mod options {
     pub use engine::sampling_params::{Eos, Pinning, Pooling, StopToken};
     pub use formats::DType;
     pub use os::{Files, Loading};
-    pub use runner::{Device, Launching, OnLoad, Processes};
+    pub use runner::{Device, ExpertDivision, Launching, OnLoad, Processes};
     pub use text::tokenizer::SpecialTokens;
 }
 

@@ -36,8 +36,8 @@ impl Bench {
                 let few: Vec<HostMatrix> = (0..8).map(one).collect();
                 (0..EXPERTS).map(|expert| vec![few[expert % few.len()].clone()]).collect()
             };
-            let gate_up = self.cuda.experts(&matrices([2 * WIDTH, HIDDEN])).unwrap();
-            let down = self.cuda.experts(&matrices([HIDDEN, WIDTH])).unwrap();
+            let gate_up = self.cuda.experts(0, &matrices([2 * WIDTH, HIDDEN])).unwrap();
+            let down = self.cuda.experts(0, &matrices([HIDDEN, WIDTH])).unwrap();
             let expert_bytes = (2 * WIDTH * coding.row_bytes(HIDDEN) + HIDDEN * coding.row_bytes(WIDTH)) as f64;
             for tokens in TOKENS {
                 let mut random = 1u64;
@@ -69,7 +69,7 @@ impl Bench {
                         ops::gated_expert_linear(cuda, &mut gated, &mut product, layer, Activation::Silu, routes);
                         let layer = LayerInput::new(&gated, &down, None);
                         ops::expert_linear(cuda, &mut rows, layer, ExpertRows::Slots, routes);
-                        ops::combine(cuda, &mut out, &rows, None, routes);
+                        ops::combine(cuda, &mut out, &rows, None, routes, 0..EXPERTS);
                     }
                 });
                 let bytes = expert_bytes * read as f64 / PASSES as f64;

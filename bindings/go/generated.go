@@ -134,6 +134,12 @@ type Config struct {
 	// Whether nvllm_expert_tokens counts how many tokens each expert of a model with experts is chosen for. Default 0,
 	// because counting is one more kernel per layer on a GPU.
 	ExpertStatistics bool
+
+	// With several ranks, whether each rank holds some experts of every layer whole. With 0, each rank holds a share of
+	// the width of every expert. With 1, a rank computes the tokens of its own experts, and there must be at least as many
+	// experts as ranks. Refused for a model without experts. The results are those of 0, bit for bit, on the CPU and with
+	// BatchInvariant. No effect with one rank.
+	ExpertParallel bool
 }
 
 // assign sets the numbers that are not 0, and leaves every pointer as it is.
@@ -165,6 +171,7 @@ func (c *Config) assign(native *C.nvllm_engine_config) {
 	set(&native.state_checkpoint_interval, c.StateCheckpointInterval)
 	set(&native.host_expert_layers, c.HostExpertLayers)
 	native.expert_statistics = flag(c.ExpertStatistics)
+	native.expert_parallel = flag(c.ExpertParallel)
 }
 
 // checkRanges refuses numbers that the fields of the C API cannot say.

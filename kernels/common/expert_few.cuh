@@ -43,10 +43,11 @@ __device__ void expert_linear_few(const Params& p) {
     launch_dependents();
     grid_dependency_wait();
     const Members members = members_of(p.experts_of, gridDim.y, blockIdx.y);
-    if (members.count == 0) return;
+    // Another rank has the weights of others.
+    if (members.count == 0 || unsigned(members.expert - p.first_expert) >= unsigned(p.experts)) return;
     if (warp == 0 && lane % 4 == 0) slots[lane / 4] = members.own;
     // Rows of weights of an expert: `n`, or gates over ups.
-    const Weights weights(p, members.expert, first, is_gated);
+    const Weights weights(p, members.expert - p.first_expert, first, is_gated);
     const T* const x = members.own < 0 ? nullptr : p.x + size_t(members.own / p.slots_of_row) * p.x_stride;
     const auto load_x = [&](int piece, int half) {
         const int k = piece * 64 + half * 32 + lane % 4 * 8;
@@ -83,7 +84,7 @@ __device__ void expert_linear_few(const Params& p) {
     __syncthreads();
     const int member = threadIdx.x / FEW_ROWS, row = threadIdx.x % FEW_ROWS;
     if (member >= members.count || row >= columns || first + row >= p.n) return;
-    const float* const bias = p.bias ? p.bias + size_t(members.expert) * (is_gated ? 2 : 1) * p.n + first + row : nullptr;
+    const float* const bias = p.bias ? p.bias + size_t(members.expert - p.first_expert) * (is_gated ? 2 : 1) * p.n + first + row : nullptr;
     const auto total = [&](int row, const float* bias) {
         float total = 0.0f;
 #pragma unroll

@@ -11,7 +11,7 @@ use engine::options::{EngineOptions, ExpertCounting, PrefixCache};
 use formats::DType;
 use os::Files;
 use os::socket::Address;
-use runner::{Device, KvCacheDtype, Launching, Loading, OnLoad, Processes, Rounding};
+use runner::{Device, ExpertDivision, KvCacheDtype, Launching, Loading, OnLoad, Processes, Rounding};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -50,6 +50,7 @@ impl nvllm_engine_config {
         state_checkpoint_interval: 0,
         host_expert_layers: 0,
         expert_statistics: 0,
+        expert_parallel: 0,
     };
 
     /// model_path.
@@ -104,6 +105,10 @@ impl nvllm_engine_config {
             expert_counting: match switch("expert_statistics", self.expert_statistics)? {
                 true => ExpertCounting::On,
                 false => ExpertCounting::Off,
+            },
+            expert_division: match switch("expert_parallel", self.expert_parallel)? {
+                true => ExpertDivision::Whole,
+                false => ExpertDivision::ByWidth,
             },
             state_interval: Some(self.state_checkpoint_interval)
                 .filter(|&tokens| tokens > 0)

@@ -226,6 +226,7 @@ impl Engine {
         config.kv_cache_dtype = options.kv_cache_dtype.unwrap_or(KvCacheDtype::Auto) as i32;
         config.quantization = options.quantization.unwrap_or(Quantization::None) as i32;
         config.tensor_parallel_size = ranks;
+        config.expert_parallel = options.expert_parallel.into();
         if let Some(devices) = &options.devices {
             config.device_indices = devices.0.as_ptr();
             config.num_device_indices = u32::try_from(devices.0.len()).unwrap_or(u32::MAX);

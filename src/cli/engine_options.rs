@@ -67,6 +67,9 @@ pub struct EngineOptions {
     #[arg(long, global = true, value_name = "N", help_heading = PROCESSES, hide_short_help = true)]
     #[arg(value_parser = numbers::count)]
     pub tensor_parallel_size: Option<u32>,
+    /// Gives each rank some experts whole, in place of a share of each
+    #[arg(long, global = true, help_heading = PROCESSES, hide_short_help = true)]
+    pub expert_parallel: bool,
     /// Processes that compute the model together, each with the same command line but for --process-index
     #[arg(long, global = true, value_name = "N", help_heading = PROCESSES, hide_short_help = true)]
     #[arg(value_parser = numbers::count)]

@@ -73,6 +73,7 @@ pub struct nvllm_engine_config {
     pub state_checkpoint_interval: u64,
     pub host_expert_layers: i32,
     pub expert_statistics: u32,
+    pub expert_parallel: u32,
 }
 
 #[repr(C)]
@@ -443,7 +444,8 @@ mod tests {
             gpu_memory_bytes,
             state_checkpoint_interval,
             host_expert_layers,
-            expert_statistics
+            expert_statistics,
+            expert_parallel
         });
         same_layout!(capi::engine::nvllm_model_info {
             struct_size,

@@ -186,6 +186,7 @@ pub trait Ops: Device {
         x: &Tensor<Self::Storage>,
         shared: Option<SharedExpert<Tensor<Self::Storage>>>,
         routes: &Self::Routes,
+        experts: Range<usize>,
     );
     /// See [`ops::host_experts`](crate::ops::host_experts).
     fn host_experts(
@@ -242,6 +243,15 @@ pub trait Collectives: Device {
         out: &mut Tensor<Self::Storage>,
         part: Option<Part<Tensor<Self::Storage>>>,
         shares: &[Range<usize>],
+    );
+    /// See [`ops::join_slots`](crate::ops::join_slots).
+    fn join_slots(
+        &mut self,
+        out: &mut Tensor<Self::Storage>,
+        x: &Tensor<Self::Storage>,
+        columns: &[Range<usize>],
+        experts: &[Range<usize>],
+        routes: &Self::Routes,
     );
     /// See [`ops::reduce_add_norm`](crate::ops::reduce_add_norm).
     fn reduce_add_norm(

@@ -73,13 +73,14 @@ pub trait Device: Send + Sized {
     fn matrix(&self, parts: &[HostMatrix]) -> Result<Self::Matrix>;
     /// Bytes that a matrix of `[rows, cols]` in `coding` takes on a device that computes in `dtype`.
     fn held_bytes(coding: WeightFormat, shape: [usize; 2], dtype: DType) -> u64;
-    /// Weights of as many experts as there are lists, each stacked as [`matrix`](Self::matrix) stacks them: all have the same shape.
+    /// Weights of experts that follow each other, from number `first` on: as many as there are lists, each stacked as [`matrix`](Self::matrix) stacks
+    /// them. All have the same shape.
     ///
     /// # Errors
     ///
     /// [`Error::OutOfMemory`](base::error::Error::OutOfMemory), and [`Error::Unsupported`](base::error::Error::Unsupported) for a coding that the device
     /// does not multiply with for experts.
-    fn experts(&self, experts: &[Vec<HostMatrix>]) -> Result<Self::Experts>;
+    fn experts(&self, first: usize, experts: &[Vec<HostMatrix>]) -> Result<Self::Experts>;
     /// Weights for [`head_linear`](crate::ops::head_linear), a matrix per head: all have the same shape. A device may hold them in the number type in which it
     /// computes.
     ///
@@ -119,7 +120,7 @@ pub trait Device: Send + Sized {
 
     /// Rows and columns of a weight matrix.
     fn matrix_shape(matrix: &Self::Matrix) -> (usize, usize);
-    /// The shape of the weights of experts.
+    /// The shape of the weights of experts, and which these are.
     fn experts_shape(experts: &Self::Experts) -> ExpertsShape;
     /// Heads, outputs and inputs of the weights of heads.
     fn heads_shape(heads: &Self::Heads) -> [usize; 3];

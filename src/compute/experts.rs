@@ -4,6 +4,7 @@
 //! per slot. In which order these rows lie is the backend's business: a backend groups them by expert where its kernels gain from it.
 
 use crate::{Activation, Curve, HostMatrix};
+use std::ops::Range;
 
 /// How a router chooses experts for a token, and how much each counts.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -49,15 +50,24 @@ pub struct Groups {
     pub best: usize,
 }
 
-/// The shape of the experts of a layer: as many matrices of one shape.
+/// The shape of experts of a layer that follow each other: as many matrices of one shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExpertsShape {
+    /// The number of the first one.
+    pub first: usize,
     /// How many.
     pub experts: usize,
     /// Rows of each.
     pub outputs: usize,
     /// Columns of each.
     pub inputs: usize,
+}
+
+impl ExpertsShape {
+    /// Their numbers.
+    pub fn range(&self) -> Range<usize> {
+        self.first..self.first + self.experts
+    }
 }
 
 /// What routes have room for, and how many tokens they have.

@@ -19,6 +19,16 @@ pub enum Sums {
     Gathered,
 }
 
+/// How the experts of a layer are divided among ranks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ExpertDivision {
+    /// Each rank has a share of the width of every expert.
+    #[default]
+    ByWidth,
+    /// Each rank has some experts whole, which follow each other.
+    Whole,
+}
+
 /// Which part of a model each rank computes, and which rank this is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sharding {
@@ -28,6 +38,8 @@ pub struct Sharding {
     pub ranks: usize,
     /// How the projections back into the stream are divided.
     pub sums: Sums,
+    /// How experts are divided.
+    pub experts: ExpertDivision,
     /// Outputs of the projections back into the stream, for [`Sums::Gathered`]. `[ranks]`
     pub hidden: Vec<Range<usize>>,
     /// Tokens whose logits are computed. `[ranks]`
@@ -95,7 +107,26 @@ impl Sharding {
             });
         }
         let (hidden, vocab) = (deal_units(spec.hidden, ranks), deal_units(spec.vocab, ranks));
-        Ok(Sharding { rank, ranks, sums, hidden, vocab, host_experts_from: usize::MAX })
+        let experts = ExpertDivision::ByWidth;
+        Ok(Sharding { rank, ranks, sums, experts, hidden, vocab, host_experts_from: usize::MAX })
+    }
+
+    /// The same with experts that are divided so.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Option`] where ranks are to have whole experts, and the model has none or fewer than ranks.
+    pub fn with_experts(self, spec: &DecoderSpec, experts: ExpertDivision) -> Result<Sharding> {
+        let fewest = spec.expert_layers().map(|(_, experts)| experts.router.experts).min();
+        let refuse = |value, wanted| Err(Error::Option { field: "expert_parallel", value, wanted });
+        match (experts, fewest) {
+            (ExpertDivision::Whole, None) => refuse("1, and the model has no experts".to_owned(), "0 for such a model"),
+            (ExpertDivision::Whole, Some(fewest)) if fewest < self.ranks => {
+                let value = format!("1, with {} ranks, and a layer of the model has {fewest} experts", self.ranks);
+                refuse(value, "0, or with at most as many ranks as experts")
+            }
+            _ => Ok(Sharding { experts, ..self }),
+        }
     }
 
     /// Whether this rank computes the whole model.
@@ -110,6 +141,34 @@ impl Sharding {
             (true, _) => Back { inputs: 0..inputs, outputs: 0..self.stream(), adds_bias: true },
             (false, Sums::Reduced) => Back { inputs: own, outputs: 0..self.stream(), adds_bias: self.rank == 0 },
             (false, Sums::Gathered) => Back { inputs: 0..inputs, outputs: self.own_hidden(), adds_bias: true },
+        }
+    }
+
+    /// Whether a rank has whole experts, and others have the rest.
+    pub fn has_whole_experts(&self) -> bool {
+        !self.is_alone() && self.experts == ExpertDivision::Whole
+    }
+
+    /// The experts of each rank in a layer that has `experts`, where ranks have [whole ones](Self::has_whole_experts). `[ranks]`
+    pub fn whole_experts(&self, experts: usize) -> Vec<Range<usize>> {
+        deal(experts, self.ranks)
+    }
+
+    /// Experts whose weights this rank has, in a layer that has `experts`.
+    pub fn own_experts(&self, experts: usize) -> Range<usize> {
+        if self.has_whole_experts() { self.whole_experts(experts)[self.rank].clone() } else { 0..experts }
+    }
+
+    /// Columns of each of these experts that this rank computes, of `width`.
+    pub fn own_expert_width(&self, width: usize) -> Range<usize> {
+        if self.has_whole_experts() { 0..width } else { self.own_width(width) }
+    }
+
+    /// The projection of such an expert back into the stream: see [`back`](Self::back).
+    pub fn expert_back(&self, width: usize) -> Back {
+        match self.has_whole_experts() {
+            true => Back { inputs: 0..width, outputs: 0..self.stream(), adds_bias: true },
+            false => self.back(width, self.own_width(width)),
         }
     }
 

@@ -15,6 +15,7 @@ use compute::{Backend, Defaults, KvCacheDtype, KvFormat};
 use formats::source::Source;
 use model::description::Description;
 use model::pooled::Pool;
+use model::shard::ExpertDivision;
 use model::spec::HeadWeights;
 use model::weights::{Reading, Weights};
 
@@ -82,14 +83,15 @@ impl Checkpoint {
     }
 
     /// What processes that compute this model together must have in common, besides their device.
-    pub fn facts(&self, processes: usize, ranks: usize) -> Facts {
+    pub fn facts(&self, processes: usize, config: &EngineOptions) -> Facts {
         let BatchLimits { tokens, rows, model_len, block_size, .. } = self.limits;
         Facts::default()
             .with("library version", env!("CARGO_PKG_VERSION"))
             .with("protocol", PROTOCOL)
             .with("model fingerprint", format_args!("{:016x}", self.weights.fingerprint(&self.model.spec)))
             .with("num_processes", processes)
-            .with("tensor_parallel_size", ranks)
+            .with("tensor_parallel_size", config.tensor_parallel_size)
+            .with("expert_parallel", u32::from(config.expert_division == ExpertDivision::Whole))
             .with("dtype", format_args!("{:?}", self.weights.dtype()))
             .with("kv_cache_dtype", self.kv_format.name())
             .with("quantization", format_args!("{:?}", self.weights.on_load()))

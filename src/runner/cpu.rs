@@ -110,7 +110,8 @@ pub fn open_ranks_with(
 ) -> Result<(ParallelRunner<Cpu>, ModelInfo)> {
     let checkpoint = Checkpoint::open::<Cpu>(source, config)?;
     // Refused before any thread is started, and before any process is waited for.
-    Sharding::new(&checkpoint.model.spec, 0, config.tensor_parallel_size, Sums::Gathered)?;
+    let spec = &checkpoint.model.spec;
+    Sharding::new(spec, 0, config.tensor_parallel_size, Sums::Gathered)?.with_experts(spec, config.expert_division)?;
     let nodes = Nodes::detect();
     let group = config.processes.as_ref().map(|processes| meet(processes, config, &checkpoint, isa, progress));
     let group = group.transpose()?;
@@ -148,7 +149,7 @@ fn meet(
     progress: &mut dyn FnMut(f32) -> ControlFlow<()>,
 ) -> Result<Group> {
     let facts = checkpoint
-        .facts(processes.count, config.tensor_parallel_size)
+        .facts(processes.count, config)
         .with("device", "the CPU")
         .with("instruction set (NVLLM_CPU_ISA)", isa.name());
     let (timeout, max_bytes) = (config.peer_timeout(), checkpoint.frame_bytes());

@@ -142,7 +142,8 @@ pub fn open_ranks_by(
     };
     let checkpoint = Checkpoint::open::<Cuda>(source, config)?;
     // Refused before any thread is started.
-    Sharding::new(&checkpoint.model.spec, 0, ranks, Sums::Gathered)?;
+    let spec = &checkpoint.model.spec;
+    Sharding::new(spec, 0, ranks, Sums::Gathered)?.with_experts(spec, config.expert_division)?;
     let (members, own) = match members.zip(processes) {
         None => (Peers::open_by(transport, devices, config.peer_timeout())?, Rank::of(ranks)),
         Some((members, processes)) => {
@@ -171,7 +172,7 @@ fn meet(
 ) -> Result<Group> {
     let is_set = |is_set: bool| u32::from(is_set);
     let facts = checkpoint
-        .facts(processes.count, config.tensor_parallel_size)
+        .facts(processes.count, config)
         .with("device", "CUDA")
         .with("compute capability", member.capability())
         .with("NCCL release", nccl_version())

@@ -40,7 +40,7 @@ pub use host_experts::HostExperts;
 use model::description::Description;
 pub use model::pooled::{Pool, Pooled, ScoreCurve};
 pub use model::quantization::{OnLoad, quantize_folder};
-pub use model::shard::Sums;
+pub use model::shard::{ExpertDivision, Sums};
 use model::spec::HeadWeights;
 pub use model::weight_summary::WeightPart;
 use model::weights::Weights;

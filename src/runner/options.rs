@@ -8,6 +8,7 @@ use base::limits::{BLOCK_TOKENS, MODEL_LEN, PASS_TOKENS, RANKS, RUNNING_SEQUENCE
 use compute::{KvCacheDtype, Rounding};
 use formats::DType;
 use model::quantization::OnLoad;
+use model::shard::ExpertDivision;
 use os::{Files, Loading};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -73,6 +74,8 @@ pub struct EngineOptions {
     pub state_interval: Option<usize>,
     /// Whether the tokens of each expert are counted.
     pub expert_counting: ExpertCounting,
+    /// How several ranks divide the experts of a model.
+    pub expert_division: ExpertDivision,
 }
 
 /// Tokens between checkpoints of recurrent state, where nobody says otherwise.
@@ -112,6 +115,7 @@ impl EngineOptions {
             host_expert_layers: None,
             state_interval: None,
             expert_counting: ExpertCounting::Off,
+            expert_division: ExpertDivision::ByWidth,
         }
     }
 }

@@ -87,7 +87,8 @@ impl<B: Backend> PassRunner<B> {
             _ => Sums::Gathered,
         };
         let sums = switches.sums.unwrap_or(sums);
-        let mut sharding = Sharding::new(spec, rank.index, rank.ranks, sums)?;
+        let mut sharding =
+            Sharding::new(spec, rank.index, rank.ranks, sums)?.with_experts(spec, config.expert_division)?;
         let whole_layout = spec.kv_layout(&limits, kv_format);
         let kv_layout = sharding.kv_layout(rank.index, &whole_layout);
         let block_bytes = memory::BlockBytes::new(&sharding, rank.own(), &whole_layout);

@@ -9,7 +9,7 @@ use crate::scene::{
 use compute::cpu::{self, Activations, Choices, Cpu, Isa, reference};
 use compute::cuda::{Cuda, HostThreads, Routes, Tensor};
 use compute::{
-    Device, ExpertForm, ExpertRows, HostExpertWeights, LayerInput, Rounding, Router, RouterVectors, Scores,
+    Device, ExpertForm, ExpertRows, HostExpertWeights, HostMatrix, LayerInput, Rounding, Router, RouterVectors, Scores,
     SharedExpert, ops,
 };
 use formats::{DType, WeightFormat};
@@ -91,7 +91,7 @@ fn mixed(cuda: &mut Cuda, case: &Case, inputs: &Inputs) -> Vec<f32> {
         None => [None, None],
         Some(biases) => biases.each_ref().map(|bias| Some(cuda.table(bias).unwrap())),
     };
-    let (gate_up, down) = (cuda.experts(&inputs.gate_up).unwrap(), cuda.experts(&inputs.down).unwrap());
+    let (gate_up, down) = (cuda.experts(0, &inputs.gate_up).unwrap(), cuda.experts(0, &inputs.down).unwrap());
     let x = filled(cuda, &inputs.x, hidden);
     let mut product = poisoned(cuda, tokens * chosen, 2 * width);
     let mut gated = poisoned(cuda, tokens * chosen, width);
@@ -110,7 +110,7 @@ fn mixed(cuda: &mut Cuda, case: &Case, inputs: &Inputs) -> Vec<f32> {
     let gates = inputs.gates.as_ref().map(|gates| filled(cuda, gates, 1));
     let shared = shared.as_ref().map(|x| SharedExpert { x, gate: gates.as_ref() });
     let mut out = poisoned(cuda, tokens, hidden);
-    ops::combine(cuda, &mut out, &rows, shared, &routes);
+    ops::combine(cuda, &mut out, &rows, shared, &routes, 0..case.experts);
     cuda.read(&out).unwrap()
 }
 
@@ -129,6 +129,75 @@ fn mixtures_of_experts_agree() {
                 let expected: Vec<Near> = expected.iter().map(near).collect();
                 let what = format!("{name}, {rounding:?}, {dtype:?}");
                 assert_near(&mixed(cuda, case, &inputs), &expected, bound(dtype), &what);
+            }
+        }
+    });
+}
+
+/// The same with the first experts apart from the others, as two ranks have them: all rows together, and the sum over the experts of each.
+fn mixed_in_parts(cuda: &mut Cuda, case: &Case, inputs: &Inputs) -> [Vec<f32>; 3] {
+    let Case { hidden, width, chosen, experts, .. } = *case;
+    let tokens = inputs.x.len() / hidden;
+    let routes = routed(cuda, &inputs.logits, None, &case.router());
+    let x = filled(cuda, &inputs.x, hidden);
+    let mut rows = poisoned(cuda, tokens * chosen, hidden);
+    let mut sum = poisoned(cuda, tokens, hidden);
+    let sums = [0..experts / 2, experts / 2..experts].map(|own| {
+        let [first, second] = match &inputs.biases {
+            None => [None, None],
+            Some([first, second]) => [(first, 2 * width), (second, hidden)]
+                .map(|(bias, len)| Some(cuda.table(&bias[own.start * len..own.end * len]).unwrap())),
+        };
+        let mut held = |all: &[Vec<HostMatrix>]| cuda.experts(own.start, &all[own.clone()]).unwrap();
+        let (gate_up, down) = (held(&inputs.gate_up), held(&inputs.down));
+        let mut product = poisoned(cuda, tokens * chosen, 2 * width);
+        let mut gated = poisoned(cuda, tokens * chosen, width);
+        let layer = LayerInput::new(&x, &gate_up, first.as_ref());
+        ops::gated_expert_linear(cuda, &mut gated, &mut product, layer, case.activation, &routes);
+        let layer = LayerInput::new(&gated, &down, second.as_ref());
+        ops::expert_linear(cuda, &mut rows, layer, ExpertRows::Slots, &routes);
+        ops::combine(cuda, &mut sum, &rows, None, &routes, own);
+        cuda.read(&sum).unwrap()
+    });
+    let shared = inputs.shared.as_ref().map(|shared| filled(cuda, shared, hidden));
+    let gates = inputs.gates.as_ref().map(|gates| filled(cuda, gates, 1));
+    let shared = shared.as_ref().map(|x| SharedExpert { x, gate: gates.as_ref() });
+    ops::combine(cuda, &mut sum, &rows, shared, &routes, 0..experts);
+    let [first, second] = sums;
+    [cuda.read(&sum).unwrap(), first, second]
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn experts_in_two_parts_have_the_bits_of_all() {
+    on_device(|cuda, dtype| {
+        let halves = |case: &Case| case.experts > 1;
+        for rounding in [Rounding::Fastest, Rounding::BatchInvariant] {
+            cuda.set_rounding(rounding);
+            for (name, case) in CASES.iter().filter(|(_, case)| halves(case)) {
+                let inputs = inputs(case, dtype);
+                let wanted = mixed(cuda, case, &inputs);
+                let [together, first, second] = mixed_in_parts(cuda, case, &inputs);
+                let what = format!("{name}, {rounding:?}, {dtype:?}");
+                assert!(together == wanted, "{what}");
+                if inputs.shared.is_none() {
+                    let greatest = wanted.iter().fold(0.0_f32, |greatest, v| greatest.max(v.abs()));
+                    let parts = first.iter().zip(&second).zip(&wanted);
+                    let apart = parts.fold(0.0_f32, |apart, ((a, b), v)| apart.max((a + b - v).abs()));
+                    assert!(apart <= 4.0 * unit(dtype) as f32 * greatest, "{what}: {apart} of {greatest}");
+                }
+            }
+        }
+        cuda.set_rounding(Rounding::Fastest);
+        for coding in codings::all() {
+            for (tokens, has_bias) in [(3, true), (40, false), (300, false)] {
+                let case = Case { tokens, has_bias, ..CODED };
+                let [coded, _] = coded_inputs(&case, coding, dtype);
+                if cuda.experts(0, &coded.gate_up).is_ok() {
+                    let wanted = mixed(cuda, &case, &coded);
+                    let [together, ..] = mixed_in_parts(cuda, &case, &coded);
+                    assert!(together == wanted, "{coding:?}, {tokens} tokens, {dtype:?}");
+                }
             }
         }
     });

@@ -9,7 +9,7 @@ use formats::DType;
 use formats::source::Source;
 use runner::options::EngineOptions;
 use runner::parallel::ParallelRunner;
-use runner::{ModelInfo, Sums, Switches};
+use runner::{ExpertDivision, ModelInfo, Sums, Switches};
 use std::fs;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -96,11 +96,72 @@ fn sums_that_are_divided_give_nearly_the_same() {
             let switches = Switches { sums: Some(Sums::Reduced), ..Switches::NONE };
             let (mut together, info) = open_ranks(&golden(&name), &config, switches, isa);
             let (_, found) = greedy(&mut together, &info.limits, &prompt(40), 1);
-            let norm = wanted[0].iter().map(|v| v * v).sum::<f32>().sqrt();
-            let apart = wanted[0].iter().zip(&found[0]).map(|(a, b)| (a - b).powi(2)).sum::<f32>().sqrt() / norm;
+            let apart = distance(&found[0], &wanted[0]);
             // A sum that is rounded otherwise may round a key or a value of 16 bits to its neighbour.
             let bound = if dtype_of(&name) == DType::F32 { 1e-5 } else { 1e-2 };
             assert!(apart < bound, "{name} on {ranks} ranks: {apart:.1e} apart");
         }
     }
+}
+
+/// Experts of a layer, in a model that has some.
+fn experts(folder: &Path) -> Option<usize> {
+    let text = fs::read_to_string(folder.join("config.json")).unwrap();
+    let config: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let config = config.get("text_config").unwrap_or(&config);
+    let names = ["num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"];
+    let count = names.iter().find_map(|name| config[name].as_u64()).filter(|&count| count > 0);
+    // Layers of Nemotron-H without experts have the number, too.
+    let is_mixture = config["model_type"] != "nemotron_h" || config["layers_block_type"].to_string().contains("moe");
+    count.filter(|_| is_mixture).map(|count| count as usize)
+}
+
+/// Each rank has some experts whole: the tokens of one rank, and their logits, bit for bit. Sums that are divided give nearly the same.
+#[test]
+fn ranks_with_whole_experts_give_the_bits_of_one() {
+    let isa = Isa::detect().unwrap();
+    let mut mixtures = 0;
+    for name in models() {
+        let Some(experts) = experts(&golden(&name)) else { continue };
+        mixtures += 1;
+        let config = EngineOptions { kv_cache_bytes: Some(32 << 20), ..config_of(&name) };
+        let (mut alone, info) = open(&golden(&name), &config, isa).unwrap();
+        let wanted = greedy(&mut alone, &info.limits, &prompt(40), TOKENS);
+        let (heads, _) = heads(&golden(&name));
+        for ranks in [2, 3, 4].into_iter().filter(|&ranks| ranks <= heads.min(experts)) {
+            let expert_division = ExpertDivision::Whole;
+            let config = EngineOptions { tensor_parallel_size: ranks, expert_division, ..config.clone() };
+            let (mut together, info) = open_ranks(&golden(&name), &config, Switches::NONE, isa);
+            let found = greedy(&mut together, &info.limits, &prompt(40), TOKENS);
+            assert_eq!(found.0, wanted.0, "{name} on {ranks} ranks");
+            assert!(found.1 == wanted.1, "{name} on {ranks} ranks: logits differ in some bits");
+            let switches = Switches { sums: Some(Sums::Reduced), ..Switches::NONE };
+            let (mut together, info) = open_ranks(&golden(&name), &config, switches, isa);
+            let (_, found) = greedy(&mut together, &info.limits, &prompt(40), 1);
+            let apart = distance(&found[0], &wanted.1[0]);
+            let bound = if dtype_of(&name) == DType::F32 { 1e-5 } else { 1e-2 };
+            assert!(apart < bound, "{name} on {ranks} ranks: {apart:.1e} apart");
+        }
+    }
+    assert!(mixtures > 15, "{mixtures}");
+}
+
+fn distance(found: &[f32], wanted: &[f32]) -> f32 {
+    let norm = |v: &mut dyn Iterator<Item = f32>| v.map(|v| v * v).sum::<f32>().sqrt();
+    norm(&mut found.iter().zip(wanted).map(|(a, b)| a - b)) / norm(&mut wanted.iter().copied())
+}
+
+#[test]
+fn whole_experts_are_refused_where_there_are_too_few() {
+    let isa = Isa::detect().unwrap();
+    let refusal = |name: &str, ranks| {
+        let expert_division = ExpertDivision::Whole;
+        let config = EngineOptions { tensor_parallel_size: ranks, expert_division, ..config_of(name) };
+        let source = Source::open(&golden(name)).unwrap();
+        let proceed = &mut |_| ControlFlow::Continue(());
+        let opened = runner::cpu::open_ranks_with(&Switches::NONE, &source, &config, 1, isa, proceed);
+        opened.err().expect("a refusal").to_string()
+    };
+    let found = refusal("qwen3-f32-embedding", 2);
+    assert_eq!(found, "expert_parallel is 1, and the model has no experts, but must be 0 for such a model");
 }

@@ -22,7 +22,7 @@ fn on_each_cpu(test: impl Fn(&mut Cpu, &str)) {
 }
 
 /// What `router` chooses.
-fn routed(cpu: &mut Cpu, logits: &[f32], bias: Option<&[f32]>, router: &Router) -> Routes {
+pub fn routed(cpu: &mut Cpu, logits: &[f32], bias: Option<&[f32]>, router: &Router) -> Routes {
     routed_by(cpu, logits, [bias, None], router)
 }
 
@@ -77,7 +77,7 @@ fn of_equal_experts_the_first_ones_are_chosen_and_a_nan_comes_last() {
 }
 
 /// A mixture of experts over some tokens.
-fn mixed(cpu: &mut Cpu, case: &Case, inputs: &Inputs) -> Vec<f32> {
+pub fn mixed(cpu: &mut Cpu, case: &Case, inputs: &Inputs) -> Vec<f32> {
     let Case { hidden, width, chosen, .. } = *case;
     let tokens = inputs.x.len() / hidden;
     let routes = routed(cpu, &inputs.logits, None, &case.router());
@@ -85,7 +85,7 @@ fn mixed(cpu: &mut Cpu, case: &Case, inputs: &Inputs) -> Vec<f32> {
         None => [None, None],
         Some(biases) => biases.each_ref().map(|bias| Some(cpu.table(bias).unwrap())),
     };
-    let (gate_up, down) = (cpu.experts(&inputs.gate_up).unwrap(), cpu.experts(&inputs.down).unwrap());
+    let (gate_up, down) = (cpu.experts(0, &inputs.gate_up).unwrap(), cpu.experts(0, &inputs.down).unwrap());
     let x = cpu.filled(&inputs.x, hidden);
     let mut product = cpu.poisoned(tokens * chosen, 2 * width);
     let mut gated = cpu.poisoned(tokens * chosen, width);
@@ -104,7 +104,7 @@ fn mixed(cpu: &mut Cpu, case: &Case, inputs: &Inputs) -> Vec<f32> {
     let gates = inputs.gates.as_ref().map(|gates| cpu.filled(gates, 1));
     let shared = shared.as_ref().map(|x| SharedExpert { x, gate: gates.as_ref() });
     let mut out = cpu.poisoned(tokens, hidden);
-    ops::combine(cpu, &mut out, &rows, shared, &routes);
+    ops::combine(cpu, &mut out, &rows, shared, &routes, 0..case.experts);
     cpu.read(&out)
 }
 
@@ -182,7 +182,7 @@ fn bf16(v: f32) -> f32 {
     half::bf16::from_f32(v).to_f32()
 }
 
-fn plain(coding: WeightFormat) -> impl FnMut(&mut Random, usize, usize) -> HostMatrix {
+pub fn plain(coding: WeightFormat) -> impl FnMut(&mut Random, usize, usize) -> HostMatrix {
     move |random, rows, cols| matrix(&random.numbers(rows * cols, 0.3), coding, rows)
 }
 

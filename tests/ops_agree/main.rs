@@ -19,6 +19,7 @@ mod head_linear;
 mod inputs;
 mod integers;
 mod join_columns;
+mod join_slots;
 mod linear;
 mod linear_add_norm;
 mod logprobs;

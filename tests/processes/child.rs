@@ -37,6 +37,7 @@ pub struct Options {
     /// The GPU that computes; `None` is the CPU.
     pub gpu: Option<i32>,
     pub batch_invariant: bool,
+    pub expert_parallel: bool,
     pub kv_cache_dtype: i32,
 }
 
@@ -185,6 +186,7 @@ fn open(options: &Options, engine: &mut *mut nvllm_engine) -> String {
         (config.device_index, config.kv_block_size) = (gpu, 16);
     }
     config.batch_invariant = u32::from(options.batch_invariant);
+    config.expert_parallel = u32::from(options.expert_parallel);
     config.num_threads = 1;
     config.kv_cache_bytes = if options.kv_cache_bytes > 0 { options.kv_cache_bytes } else { 16 << 20 };
     config.seed = 3;

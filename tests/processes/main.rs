@@ -21,7 +21,7 @@ use engine::{Budget, Engine, Prompt};
 use lossy::{Lossy, Lost};
 use os::socket::Address;
 use port::Port;
-use runner::{Device, Processes};
+use runner::{Device, ExpertDivision, Processes};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::ops::ControlFlow;
@@ -179,6 +179,39 @@ fn recurrent_states_that_processes_save_are_those_of_one_and_each_restores_the_o
     }
 }
 
+/// Rows of slots travel between processes.
+#[test]
+fn processes_with_whole_experts_give_the_tokens_of_one() {
+    let path = golden("granitemoehybrid-f32-seven-experts");
+    let prompt: Vec<TokenId> = (0..50).map(|i| 3 + i * 7 % 80).collect();
+    let answer = |engine: &mut Engine| {
+        let params = SamplingParams { max_tokens: Some(12), num_logprobs: 3, ..SamplingParams::default() };
+        let (prompts, params) = ([Prompt::Tokens(&prompt)], std::slice::from_ref(&params));
+        let answers = engine.generate(&prompts, params, &mut |_| ControlFlow::Continue(())).unwrap();
+        (answers[0].token_ids.clone(), format!("{:?}", answers[0].logprobs))
+    };
+    let wanted = answer(&mut leader_of(&path, 1, 1, ""));
+    for (processes, ranks) in [(2, 4), (3, 3)] {
+        let rendezvous = unix(&format!("experts-{ranks}"));
+        let follower = |index| {
+            let of_model = options(index, processes, ranks, &rendezvous);
+            let model = path.to_str().unwrap().to_owned();
+            Process::start(&Options { model, expert_parallel: true, ..of_model })
+        };
+        let mut followers: Vec<_> = (1..processes).map(follower).collect();
+        followers.iter_mut().for_each(|follower| follower.tell("open"));
+        let whole = |options: &mut EngineOptions| options.expert_division = ExpertDivision::Whole;
+        let mut engine = leader_with(&path, processes as usize, ranks as usize, &rendezvous, whole);
+        for follower in &mut followers {
+            assert_eq!(follower.answer(), "0");
+            follower.tell("serve");
+        }
+        assert!(answer(&mut engine) == wanted, "{processes} processes, {ranks} ranks");
+        drop(engine);
+        followers.iter_mut().for_each(|follower| assert_eq!(follower.answer(), "2", "NVLLM_CLOSED"));
+    }
+}
+
 /// What an encoder makes of texts, one after another and then all at once.
 fn pooled(engine: &mut Engine, pooling: Pooling) -> Vec<(Vec<f32>, Vec<f32>)> {
     let texts: Vec<Vec<TokenId>> = (1..12).map(|len| (0..len).map(|i| 5 + (i * i + len) % 23).collect()).collect();
@@ -223,6 +256,16 @@ fn leader(processes: usize, ranks: usize, rendezvous: &str) -> Engine {
 }
 
 fn leader_of(model: &Path, processes: usize, ranks: usize, rendezvous: &str) -> Engine {
+    leader_with(model, processes, ranks, rendezvous, |_| ())
+}
+
+fn leader_with(
+    model: &Path,
+    processes: usize,
+    ranks: usize,
+    rendezvous: &str,
+    change: impl FnOnce(&mut EngineOptions),
+) -> Engine {
     let mut options = EngineOptions::new(model);
     (options.device, options.num_threads) = (Device::Cpu, Some(1));
     (options.kv_block_size, options.kv_cache_bytes) = (Some(4), Some(16 << 20));
@@ -233,6 +276,7 @@ fn leader_of(model: &Path, processes: usize, ranks: usize, rendezvous: &str) -> 
         let rendezvous = Address::parse("rendezvous", rendezvous).unwrap();
         options.processes = Some(Processes { count: processes, index: 0, rendezvous });
     }
+    change(&mut options);
     Engine::open(&options, &mut |_| ControlFlow::Continue(())).unwrap()
 }
 

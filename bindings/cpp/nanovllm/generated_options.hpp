@@ -174,6 +174,11 @@ struct engine_options {
   /// Whether nvllm_expert_tokens counts how many tokens each expert of a model with experts is chosen for. Default 0,
   /// because counting is one more kernel per layer on a GPU.
   std::optional<bool> expert_statistics = {};
+  /// With several ranks, whether each rank holds some experts of every layer whole. With 0, each rank holds a share of
+  /// the width of every expert. With 1, a rank computes the tokens of its own experts, and there must be at least as
+  /// many experts as ranks. Refused for a model without experts. The results are those of 0, bit for bit, on the CPU
+  /// and with batch_invariant. No effect with one rank. Default false.
+  std::optional<bool> expert_parallel = {};
 };
 
 /// nvllm_request_options: what is not set has the library's default, which is greedy and without limits. Where a function
@@ -360,6 +365,7 @@ inline void assign_scalars(nvllm_engine_config& native, const engine_options& op
   assign(native.state_checkpoint_interval, options.state_checkpoint_interval);
   assign(native.host_expert_layers, options.host_expert_layers);
   assign(native.expert_statistics, options.expert_statistics);
+  assign(native.expert_parallel, options.expert_parallel);
 }
 
 /// Sets the numbers that `options` has, and leaves the others and every pointer as they are.

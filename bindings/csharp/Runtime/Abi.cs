@@ -359,6 +359,7 @@ namespace Nanovllm
         internal ulong state_checkpoint_interval;
         internal int host_expert_layers;
         internal uint expert_statistics;
+        internal uint expert_parallel;
     }
 
     /// <summary>As nvllm_model_info of the C API.</summary>
@@ -998,6 +999,11 @@ namespace Nanovllm
         /// <summary>Whether nvllm_expert_tokens counts how many tokens each expert of a model with experts is chosen
         /// for. Default 0, because counting is one more kernel per layer on a GPU.</summary>
         public bool? ExpertStatistics { get; set; }
+        /// <summary>0 or 1: with several ranks, whether each rank holds some experts of every layer whole. With 0, each
+        /// rank holds a share of the width of every expert. With 1, a rank computes the tokens of its own experts, and
+        /// there must be at least as many experts as ranks. Refused for a model without experts. The results are those
+        /// of 0, bit for bit, on the CPU and with BatchInvariant. No effect with one rank. Default 0.</summary>
+        public bool? ExpertParallel { get; set; }
 
         unsafe void Assign(nvllm_engine_config* native, Borrowed memory)
         {
@@ -1030,6 +1036,7 @@ namespace Nanovllm
             if (StateCheckpointInterval.HasValue) native->state_checkpoint_interval = StateCheckpointInterval.Value;
             if (HostExpertLayers.HasValue) native->host_expert_layers = HostExpertLayers.Value;
             if (ExpertStatistics.HasValue) native->expert_statistics = ExpertStatistics.Value ? 1u : 0u;
+            if (ExpertParallel.HasValue) native->expert_parallel = ExpertParallel.Value ? 1u : 0u;
         }
     }
 

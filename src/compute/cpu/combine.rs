@@ -5,7 +5,8 @@ use super::disjoint::Disjoint;
 use super::experts::Routes;
 use super::lanes::{Kernel, Lanes, dispatch, exp};
 use super::{Cpu, Isa, Tensor};
-use crate::SharedExpert;
+use crate::{CHOSEN_MAX, SharedExpert};
+use std::ops::Range;
 
 /// The specification: `x` has a row per slot, in the order of slots. `shared` and the gates of its rows.
 pub fn reference(out: &mut [f32], cols: usize, x: &[f32], weights: &[f32], shared: Option<(&[f32], Option<&[f32]>)>) {
@@ -23,8 +24,16 @@ pub fn reference(out: &mut [f32], cols: usize, x: &[f32], weights: &[f32], share
     }
 }
 
-pub fn run(cpu: &Cpu, out: &mut Tensor, x: &Tensor, shared: Option<SharedExpert<Tensor>>, routes: &Routes) {
+pub fn run(
+    cpu: &Cpu,
+    out: &mut Tensor,
+    x: &Tensor,
+    shared: Option<SharedExpert<Tensor>>,
+    routes: &Routes,
+    experts: Range<usize>,
+) {
     let (tokens, cols) = (out.rows(), out.cols());
+    let is_whole = experts.len() == routes.shape().experts;
     let out = Disjoint::new(out.values_mut());
     cpu.for_rows(tokens, cols * (routes.shape().chosen + 1), &|range| {
         for token in range {
@@ -35,7 +44,18 @@ pub fn run(cpu: &Cpu, out: &mut Tensor, x: &Tensor, shared: Option<SharedExpert<
             });
             // SAFETY: the ranges of `for_rows` do not overlap.
             let out = unsafe { out.part(token * cols..(token + 1) * cols) };
-            row(cpu.isa, out, x.values(), rows, weights, shared);
+            if is_whole {
+                row(cpu.isa, out, x.values(), rows, weights, shared);
+                continue;
+            }
+            let (mut own, mut count) = ([(0, 0.0); CHOSEN_MAX], 0);
+            for ((&expert, &row), &weight) in routes.experts_of(token).iter().zip(rows).zip(weights) {
+                if experts.contains(&(expert as usize)) {
+                    (own[count], count) = ((row, weight), count + 1);
+                }
+            }
+            let (rows, weights) = (own.map(|(row, _)| row), own.map(|(_, weight)| weight));
+            row(cpu.isa, out, x.values(), &rows[..count], &weights[..count], shared);
         }
     });
 }

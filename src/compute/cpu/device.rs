@@ -75,9 +75,9 @@ impl Device for Cpu {
         (rows * (coding.row_bytes(cols) + coding.scale_bytes(cols) + coding.zero_bytes(cols))) as u64
     }
 
-    fn experts(&self, parts: &[Vec<HostMatrix>]) -> Result<Experts> {
+    fn experts(&self, first: usize, parts: &[Vec<HostMatrix>]) -> Result<Experts> {
         parts.iter().flatten().for_each(|part| self.populate(part));
-        let experts = Experts::new(parts)?;
+        let experts = Experts::new(first, parts)?;
         experts::fit(&mut self.workers.lock(), self.pool.threads(), self.isa, [experts.shape().inputs, 0])?;
         Ok(experts)
     }

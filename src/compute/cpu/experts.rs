@@ -18,8 +18,10 @@ const PIECES: usize = 4;
 /// Columns of a piece are a multiple of this: whole panels of the kernels.
 const COLUMNS: usize = 32;
 
-/// A matrix for each expert, where it lies in the file. `[experts, outputs, inputs]`
+/// A matrix for each of some experts, where it lies in the file. `[experts, outputs, inputs]`
 pub struct Experts {
+    /// The number of the first one.
+    first: usize,
     matrices: Vec<Matrix>,
 }
 
@@ -27,20 +29,21 @@ impl Experts {
     /// # Panics
     ///
     /// If there is none or their shapes differ: the loader checks them against config.json.
-    pub fn new(experts: &[Vec<HostMatrix>]) -> Result<Experts> {
+    pub fn new(first: usize, experts: &[Vec<HostMatrix>]) -> Result<Experts> {
         let mut matrices = room(experts.len(), "the experts of a layer", "the size of the model")?;
         for parts in experts {
             matrices.push(Matrix::new(parts)?);
         }
         let shape = |matrix: &Matrix| (matrix.rows(), matrix.cols());
         assert!(matrices.iter().all(|matrix| shape(matrix) == shape(&matrices[0])));
-        Ok(Experts { matrices })
+        Ok(Experts { first, matrices })
     }
 
     /// Their shape.
     pub fn shape(&self) -> ExpertsShape {
-        let first = &self.matrices[0];
-        ExpertsShape { experts: self.matrices.len(), outputs: first.rows(), inputs: first.cols() }
+        let Experts { first, matrices } = self;
+        let one = &matrices[0];
+        ExpertsShape { first: *first, experts: matrices.len(), outputs: one.rows(), inputs: one.cols() }
     }
 
     /// The matrix of the first one, for explanations. `[outputs, inputs]`
@@ -48,9 +51,14 @@ impl Experts {
         &self.matrices[0]
     }
 
+    /// Where an expert is among them.
+    fn place(&self, expert: usize) -> usize {
+        expert - self.first
+    }
+
     /// The matrix of an expert. `[outputs, inputs]`
     pub(in crate::cpu) fn matrix(&self, expert: usize) -> &Matrix {
-        &self.matrices[expert]
+        &self.matrices[self.place(expert)]
     }
 }
 
@@ -110,6 +118,11 @@ impl Routes {
         (&mut self.experts[..slots], &mut self.weights[..slots])
     }
 
+    /// The experts of a token.
+    pub(in crate::cpu) fn experts_of(&self, token: usize) -> &[u32] {
+        &self.experts[token * self.shape.chosen..(token + 1) * self.shape.chosen]
+    }
+
     /// The rows of the slots of a token, and what they count.
     pub(in crate::cpu) fn of_token(&self, token: usize) -> (&[u32], &[f32]) {
         let slots = token * self.shape.chosen..(token + 1) * self.shape.chosen;
@@ -139,9 +152,15 @@ impl Routes {
         starts[0] = 0;
     }
 
-    /// The rows of an expert.
-    fn of_expert(&self, expert: usize) -> Range<usize> {
-        self.starts[expert] as usize..self.starts[expert + 1] as usize
+    /// The rows of experts.
+    pub(in crate::cpu) fn rows_of(&self, experts: &Range<usize>) -> Range<usize> {
+        self.starts[experts.start] as usize..self.starts[experts.end] as usize
+    }
+
+    /// Those of some experts that have rows.
+    fn active_among(&self, experts: &Range<usize>) -> &[u32] {
+        let before = |end: usize| self.active.partition_point(|&expert| (expert as usize) < end);
+        &self.active[before(experts.start)..before(experts.end)]
     }
 
     /// The token of a row.
@@ -193,13 +212,13 @@ pub struct Product<'a> {
     /// Whether rows of `x` are those of tokens.
     pub by_token: bool,
     pub weight: &'a Experts,
-    /// `[experts, outputs]`
+    /// Of the experts of `weight`. `[experts, outputs]`
     pub bias: Option<&'a [f32]>,
     pub routes: &'a Routes,
 }
 
 impl Product<'_> {
-    /// Computes all rows of the `width` columns from each of `firsts` on. Calls `after(rows, columns)` for what a thread has computed: of each first column
+    /// Computes all rows of the experts that are there, of the `width` columns from each of `firsts` on. Calls `after(rows, columns)` for what a thread has computed: of each first column
     /// these columns behind it.
     pub fn run(
         &self,
@@ -211,16 +230,17 @@ impl Product<'_> {
         let arithmetic = cpu.arithmetic();
         let Cpu { pool, workers, .. } = cpu;
         let (workers, routes) = (Disjoint::new(workers.get_mut()), self.routes);
-        let columns = columns_of_piece(pool, routes.active.len(), width);
+        let active = routes.active_among(&self.weight.shape().range());
+        let columns = columns_of_piece(pool, active.len(), width);
         let pieces = width.div_ceil(columns);
-        pool.for_each(routes.active.len() * pieces, 1, &|thread, range| {
+        pool.for_each(active.len() * pieces, 1, &|thread, range| {
             // SAFETY: no two calls with the same thread overlap.
             let worker = &mut unsafe { workers.part(thread..thread + 1) }[0];
             for piece in range {
-                let expert = routes.active[piece / pieces] as usize;
+                let expert = active[piece / pieces] as usize;
                 let first = piece % pieces * columns;
                 let columns = first..width.min(first + columns);
-                let rows = routes.of_expert(expert);
+                let rows = routes.rows_of(&(expert..expert + 1));
                 for start in rows.clone().step_by(ROWS_AT_ONCE) {
                     let rows = start..rows.end.min(start + ROWS_AT_ONCE);
                     self.compute(worker, arithmetic, expert, rows.clone(), firsts, columns.clone());
@@ -255,7 +275,7 @@ impl Product<'_> {
             }
         };
         let out = self.out.within(rows.start * outputs..rows.end * outputs);
-        let bias = self.bias.map(|bias| &bias[expert * outputs..][..outputs]);
+        let bias = self.bias.map(|bias| &bias[self.weight.place(expert) * outputs..][..outputs]);
         for first in firsts {
             let columns = first + columns.start..first + columns.end;
             linear::product(pool, arithmetic, scratch, Rows { out, x, tokens: rows.len() }, matrix, bias, columns);

@@ -55,14 +55,13 @@ struct Shape {
 impl HostExperts {
     /// How many there are, and the width of what they read and give.
     pub fn shape(&self) -> ExpertsShape {
-        let ExpertsShape { experts, inputs, .. } = self.gate_up.shape();
-        ExpertsShape { experts, outputs: self.down.shape().outputs, inputs }
+        ExpertsShape { outputs: self.down.shape().outputs, ..self.gate_up.shape() }
     }
 
     /// Experts of `weights`, and memory to compute with them on `cpu`.
     pub fn new(cpu: &Cpu, weights: HostExpertWeights) -> Result<HostExperts> {
         let HostExpertWeights { router, gate_up, gate_up_bias, form, down, down_bias } = weights;
-        let (gate_up, down) = (cpu.experts(gate_up)?, cpu.experts(down)?);
+        let (gate_up, down) = (cpu.experts(0, gate_up)?, cpu.experts(0, down)?);
         let Router { experts, chosen, .. } = *router;
         let (first, second) = (gate_up.shape(), down.shape());
         assert_eq!((first.experts, second.experts, first.inputs), (experts, experts, second.outputs));
@@ -158,7 +157,8 @@ impl Cpu {
         }
         let layer = LayerInput::new(&*gated, &experts.down, experts.down_bias.as_ref());
         self.expert_linear(rows, layer, ExpertRows::Slots, routes);
-        self.combine(sum, rows, None, routes);
+        let experts = 0..routes.shape().experts;
+        self.combine(sum, rows, None, routes, experts);
     }
 }
 

@@ -33,6 +33,7 @@ mod host_experts;
 mod int8;
 mod isa;
 mod join_columns;
+mod join_slots;
 mod keep_hidden_states;
 mod kv_cache;
 mod lanes;
@@ -106,6 +107,7 @@ pub mod reference {
     pub use super::gather::reference as gather;
     pub use super::head_linear::reference as head_linear;
     pub use super::join_columns::reference as join_columns;
+    pub use super::join_slots::reference as join_slots;
     pub use super::linear::reference as linear;
     pub use super::logprobs::reference as logprobs;
     pub use super::norm::reference as norm;
@@ -394,8 +396,15 @@ impl Ops for Cpu {
         count_experts::run(counts, routes, device_batch);
     }
 
-    fn combine(&mut self, out: &mut Tensor, x: &Tensor, shared: Option<SharedExpert<Tensor>>, routes: &Routes) {
-        combine::run(self, out, x, shared, routes);
+    fn combine(
+        &mut self,
+        out: &mut Tensor,
+        x: &Tensor,
+        shared: Option<SharedExpert<Tensor>>,
+        routes: &Routes,
+        experts: Range<usize>,
+    ) {
+        combine::run(self, out, x, shared, routes, experts);
     }
 
     fn host_experts(
@@ -460,6 +469,17 @@ impl Collectives for Cpu {
 
     fn join_columns(&mut self, out: &mut Tensor, part: Option<Part<Tensor>>, shares: &[Range<usize>]) {
         join_columns::run(self, out, part, shares);
+    }
+
+    fn join_slots(
+        &mut self,
+        out: &mut Tensor,
+        x: &Tensor,
+        columns: &[Range<usize>],
+        experts: &[Range<usize>],
+        routes: &Routes,
+    ) {
+        join_slots::run(self, out, x, columns, experts, routes);
     }
 
     fn reduce_add_norm(

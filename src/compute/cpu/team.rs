@@ -111,6 +111,11 @@ impl Member {
         self.team.ranks
     }
 
+    /// Whether ranks of other processes belong to the team.
+    pub fn spans_processes(&self) -> bool {
+        self.team.remote.is_some()
+    }
+
     /// Makes room for exchanges of `numbers` numbers, of all ranks together.
     ///
     /// # Errors

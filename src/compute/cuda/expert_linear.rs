@@ -30,6 +30,8 @@ params! {
         x_stride: i32,
         slots_of_row: i32,
         activation: i32,
+        first_expert: i32,
+        experts: i32,
     }
 
     ExpertCodedParams in "expert_linear_quantized.cu" {
@@ -47,6 +49,8 @@ params! {
         x_stride: i32,
         slots_of_row: i32,
         activation: i32,
+        first_expert: i32,
+        experts: i32,
     }
 }
 
@@ -221,7 +225,7 @@ impl Kernels {
 /// The same for quantized weights.
 fn of_codes(params: ExpertLinearParams, weight: QuantizedWeights) -> ExpertCodedParams {
     let ExpertLinearParams { out, x, bias, experts_of, order, tiles, tile_count, n, k, .. } = params;
-    let ExpertLinearParams { out_stride, x_stride, slots_of_row, activation, .. } = params;
+    let ExpertLinearParams { out_stride, x_stride, slots_of_row, activation, first_expert, experts, .. } = params;
     ExpertCodedParams {
         out,
         x,
@@ -237,6 +241,8 @@ fn of_codes(params: ExpertLinearParams, weight: QuantizedWeights) -> ExpertCoded
         x_stride,
         slots_of_row,
         activation,
+        first_expert,
+        experts,
     }
 }
 
@@ -247,7 +253,8 @@ fn params(
     slots_of_row: usize,
     routes: &Routes,
 ) -> ExpertLinearParams {
-    let (LayerInput { x, bias, .. }, at) = (layer, routes.addresses());
+    let (LayerInput { x, weight, bias, .. }, at) = (layer, routes.addresses());
+    let held = weight.shape();
     ExpertLinearParams {
         out: out.storage.address(),
         x: x.storage.address(),
@@ -263,5 +270,7 @@ fn params(
         x_stride: x.storage.stride() as i32,
         slots_of_row: slots_of_row as i32,
         activation: -1,
+        first_expert: held.first as i32,
+        experts: held.experts as i32,
     }
 }

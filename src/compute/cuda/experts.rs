@@ -9,6 +9,7 @@ use super::device::Device;
 use super::driver::{Address, Context, Memory, Pinned};
 use super::expert_linear;
 use super::gemm::quantized::weights::COLUMNS;
+use super::join_slots;
 use super::matrix::{Loader, Matrix, Rows};
 use super::route;
 use crate::{ExpertsShape, HostMatrix, Router, RoutesShape};
@@ -21,6 +22,7 @@ pub struct Kernels {
     pub route: route::Kernels,
     pub expert_linear: expert_linear::Kernels,
     pub combine: combine::Kernels,
+    pub join_slots: join_slots::Kernels,
     pub count: count_experts::Kernels,
 }
 
@@ -30,6 +32,7 @@ impl Kernels {
             route: route::Kernels::new(device)?,
             expert_linear: expert_linear::Kernels::new(device)?,
             combine: combine::Kernels::new(device)?,
+            join_slots: join_slots::Kernels::new(device)?,
             count: count_experts::Kernels::new(device)?,
         })
     }
@@ -51,7 +54,7 @@ impl Experts {
     pub(super) fn new(
         context: &Arc<Context>,
         loader: &mut Loader,
-        experts: &[Vec<HostMatrix>],
+        (first, experts): (usize, &[Vec<HostMatrix>]),
         dtype: DType,
     ) -> Result<Experts> {
         let parts: Vec<HostMatrix> = experts.iter().flatten().cloned().collect();
@@ -68,7 +71,7 @@ impl Experts {
             );
             return Err(Error::Unsupported { what });
         }
-        Ok(Experts { matrix, shape: ExpertsShape { experts: experts.len(), outputs: rows, inputs } })
+        Ok(Experts { matrix, shape: ExpertsShape { first, experts: experts.len(), outputs: rows, inputs } })
     }
 
     /// Their shape.

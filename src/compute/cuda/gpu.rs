@@ -83,9 +83,9 @@ impl Device for Cuda {
         Matrix::held_bytes(coding, shape, dtype)
     }
 
-    fn experts(&self, experts: &[Vec<HostMatrix>]) -> Result<Experts> {
+    fn experts(&self, first: usize, experts: &[Vec<HostMatrix>]) -> Result<Experts> {
         self.device.context.make_current()?;
-        Experts::new(&self.device.context, &mut self.loader.lock(), experts, self.device.dtype)
+        Experts::new(&self.device.context, &mut self.loader.lock(), (first, experts), self.device.dtype)
     }
 
     fn heads(&self, heads: &[HostMatrix]) -> Result<Heads> {

@@ -167,7 +167,13 @@ impl HostExperts {
         let job = ptr::from_ref(&*self.job).cast_mut().cast::<c_void>();
         // SAFETY: the function takes a job, which lives until the stream has ended what was launched; graphs are dropped before layers.
         unsafe { self.context.launch_on_host(compute, job)? };
-        let rows = Rows { at: host.out.address(), stride: host.stride, weights: host.ones.wide.address(), chosen: 1 };
+        let rows = Rows {
+            at: host.out.address(),
+            stride: host.stride,
+            weights: host.ones.wide.address(),
+            chosen: 1,
+            some: None,
+        };
         // What is launched behind a host function does not begin before it has ended.
         combine.add_up(Chaining::Strict, out, rows, shared)
     }

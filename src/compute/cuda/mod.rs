@@ -38,6 +38,7 @@ mod graph;
 mod head_linear;
 mod host_experts;
 mod join_columns;
+mod join_slots;
 mod keep_hidden_states;
 mod kernels;
 mod kv_cache;
@@ -498,8 +499,15 @@ impl Ops for Cuda {
         self.remember(result);
     }
 
-    fn combine(&mut self, out: &mut Tensor, x: &Tensor, shared: Option<SharedExpert<Tensor>>, routes: &Routes) {
-        let result = self.kernels.experts().combine.run(&self.device, out, x, shared, routes);
+    fn combine(
+        &mut self,
+        out: &mut Tensor,
+        x: &Tensor,
+        shared: Option<SharedExpert<Tensor>>,
+        routes: &Routes,
+        experts: Range<usize>,
+    ) {
+        let result = self.kernels.experts().combine.run(&self.device, out, x, shared, routes, experts);
         self.remember(result);
     }
 
@@ -581,6 +589,20 @@ impl Collectives for Cuda {
     fn join_columns(&mut self, out: &mut Tensor, part: Option<Part<Tensor>>, shares: &[Range<usize>]) {
         let exchanges = self.exchanges.as_mut().expect("one of several ranks");
         let result = self.kernels.join_columns.run(&self.device, exchanges, out, part, shares);
+        self.remember(result);
+    }
+
+    fn join_slots(
+        &mut self,
+        out: &mut Tensor,
+        x: &Tensor,
+        columns: &[Range<usize>],
+        experts: &[Range<usize>],
+        routes: &Routes,
+    ) {
+        let exchanges = self.exchanges.as_mut().expect("one of several ranks");
+        let join = &self.kernels.experts.get().expect("a model with routes has loaded them").join_slots;
+        let result = join.run(&self.device, exchanges, (out, x), columns, experts, routes);
         self.remember(result);
     }
 

@@ -1,7 +1,8 @@
 //! What the experts of each token computed, added up: `out[t] = sum over its slots, the best first: weight[slot] * x[slot]`, and then
-//! `+ sigmoid(gate[t]) * shared[t]` where an expert computes all tokens.
+//! `+ sigmoid(gate[t]) * shared[t]` where an expert computes all tokens. Only slots with one of `experts` are added, and only their rows are read.
 
 use crate::{Backend, SharedExpert, Tensor};
+use std::ops::Range;
 
 /// | tensor   | shape |
 /// |----------|-------|
@@ -18,13 +19,15 @@ pub fn combine<B: Backend>(
     x: &Tensor<B::Storage>,
     shared: Option<SharedExpert<Tensor<B::Storage>>>,
     routes: &B::Routes,
+    experts: Range<usize>,
 ) {
     let routed = B::routes_shape(routes);
+    assert!(experts.start < experts.end && experts.end <= routed.experts);
     assert_eq!((x.rows(), x.cols()), (routed.slots(), out.cols()));
     assert_eq!(out.rows(), routed.tokens);
     if let Some(SharedExpert { x, gate }) = &shared {
         assert_eq!((x.rows(), x.cols()), (out.rows(), out.cols()));
         assert!(gate.is_none_or(|gate| (gate.rows(), gate.cols()) == (out.rows(), 1)));
     }
-    backend.combine(out, x, shared, routes);
+    backend.combine(out, x, shared, routes, experts);
 }

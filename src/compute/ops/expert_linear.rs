@@ -1,6 +1,9 @@
 //! A linear layer for each expert: `out[slot, n] = sum_k x[slot, k] * weight[e, n, k] + bias[e, n]`, where `e` is the expert of the slot. With
 //! [`ExpertRows::Tokens`], `x[t]` of the token of the slot in the place of `x[slot]`.
 //!
+//! Where `weight` has some of the experts alone, `weight[e]` and `bias[e]` are found from the first of these on, and the rows of slots with other
+//! experts are left alone.
+//!
 //! A row of the result has the bits of [`linear`](super::linear) with the matrix of its expert on the CPU, and depends on that row alone on every device.
 
 use crate::{Backend, ExpertRows, ExpertsShape, LayerInput, Tensor};
@@ -9,7 +12,7 @@ use crate::{Backend, ExpertRows, ExpertsShape, LayerInput, Tensor};
 /// |----------|-------|
 /// | `out`    | `[slots, n]`, in the order of `x`, or of [`gated_expert_linear`](super::gated_expert_linear) if that has rows of tokens |
 /// | `x`      | `[slots, k]`, as [`gated_expert_linear`](super::gated_expert_linear) writes it, or `[tokens, k]` |
-/// | `weight` | `[experts, n, k]` |
+/// | `weight` | `[experts, n, k]`, of all experts or of some that follow each other |
 /// | `bias`   | `[experts * n]`   |
 ///
 /// # Panics
@@ -24,8 +27,9 @@ pub fn expert_linear<B: Backend>(
 ) {
     let LayerInput { x, weight, bias, adapter } = layer;
     assert!(adapter.is_none(), "experts take no adapter");
-    let (ExpertsShape { experts, outputs, inputs }, routed) = (B::experts_shape(weight), B::routes_shape(routes));
-    assert_eq!(experts, routed.experts);
+    let (held @ ExpertsShape { experts, outputs, inputs, .. }, routed) =
+        (B::experts_shape(weight), B::routes_shape(routes));
+    assert!(held.range().end <= routed.experts);
     let of_x = match rows {
         ExpertRows::Slots => routed.slots(),
         ExpertRows::Tokens => routed.tokens,

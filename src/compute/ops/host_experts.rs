@@ -24,7 +24,7 @@ pub fn host_experts<B: Backend>(
     routes: &B::Routes,
     device_batch: &B::DeviceBatch,
 ) {
-    let (ExpertsShape { experts: count, outputs, inputs }, routed) =
+    let (ExpertsShape { experts: count, outputs, inputs, .. }, routed) =
         (B::host_experts_shape(experts), B::routes_shape(routes));
     assert_eq!((count, x.rows()), (routed.experts, routed.tokens));
     assert_eq!((x.cols(), out.cols(), out.rows()), (inputs, outputs, x.rows()));

@@ -1,6 +1,7 @@
 //! A mixture of experts: a router chooses some MLPs for each token, and another one may compute all tokens.
 //!
-//! Every rank chooses by itself, from the same numbers, and computes a share of the width of every expert.
+//! Every rank chooses by itself, from the same numbers. It computes a share of the width of every expert, or some experts whole. In the latter case, a
+//! token's slots are computed where their experts are: ranks exchange the rows of slots, or each adds its own ones to its share of a sum.
 
 use super::mlp::{Mlp, MlpScratch, back_projection, projections_into};
 use crate::linear::{Inputs, Linear, Projection};
@@ -38,6 +39,8 @@ pub struct Experts<B: Backend> {
 /// The MLPs of experts.
 enum Mlps<B: Backend> {
     OnDevice {
+        /// Those whose rows this rank adds up: all where the rows of others are brought together first.
+        added: Range<usize>,
         /// Gates, if there are any, and ups. `[projections * width, hidden]` of each
         gate_up: B::Experts,
         /// `[experts, projections * width]`
@@ -96,14 +99,26 @@ struct KindScratch<B: Backend> {
     all_gated: Option<Tensor<B::Storage>>,
     /// Columns of each rank in the rows of all. `[ranks]`
     shares: Vec<Range<usize>>,
-    /// What experts add to the stream. `[slots, columns]`
+    /// What experts add to the stream. `[slots, columns]`, or `[slots, hidden]` where ranks have whole experts
     rows: Tensor<B::Storage>,
+    /// The same of the experts of all ranks, where ranks exchange it.
+    joined: Option<Joined<B>>,
     /// Of the expert that computes all tokens. `[tokens, columns]`
     shared: Option<Tensor<B::Storage>>,
     /// `[tokens, 1]`
     gates: Option<Tensor<B::Storage>>,
     /// All together. `[tokens, columns]`
     sum: Tensor<B::Storage>,
+}
+
+/// The rows of the experts of all ranks.
+struct Joined<B: Backend> {
+    /// `[slots, columns]`
+    rows: Tensor<B::Storage>,
+    /// Columns that each rank gets. `[ranks]`
+    columns: Vec<Range<usize>>,
+    /// Experts of each rank. `[ranks]`
+    experts: Vec<Range<usize>>,
 }
 
 impl Kind {
@@ -149,7 +164,12 @@ impl<B: Backend> KindScratch<B> {
         [tokens, columns, hidden]: [usize; 3],
     ) -> Result<KindScratch<B>> {
         let Kind { router, width, projections, has_shared, has_norm } = kind;
-        let (own, slots) = (sharding.own_width(width).len(), tokens * slots_of_token);
+        let (own, slots) = (sharding.own_expert_width(width).len(), tokens * slots_of_token);
+        let (is_joined, is_whole) = (sharding.gathers(), sharding.has_whole_experts());
+        let joined = || -> Result<Joined<B>> {
+            let experts = sharding.whole_experts(router.experts);
+            Ok(Joined { rows: backend.tensor(slots, columns)?, columns: sharding.hidden.clone(), experts })
+        };
         let shared = |cols| has_shared.then(|| backend.tensor(tokens, cols)).transpose();
         Ok(KindScratch {
             kind,
@@ -159,9 +179,10 @@ impl<B: Backend> KindScratch<B> {
             logits: backend.tensor(tokens, router.experts)?,
             gate_up: backend.tensor(slots, projections * own)?,
             gated: backend.tensor(slots, own)?,
-            all_gated: sharding.gathers().then(|| backend.tensor(slots, width)).transpose()?,
+            all_gated: (is_joined && !is_whole).then(|| backend.tensor(slots, width)).transpose()?,
             shares: sharding.width(width),
-            rows: backend.tensor(slots, columns)?,
+            rows: backend.tensor(slots, if is_whole { hidden } else { columns })?,
+            joined: (is_joined && is_whole).then(joined).transpose()?,
             shared: shared(columns)?,
             gates: shared(1)?,
             sum: backend.tensor(tokens, columns)?,
@@ -170,7 +191,9 @@ impl<B: Backend> KindScratch<B> {
 
     fn set_rows(&mut self, tokens: usize) {
         let slots = tokens * self.slots_of_token;
-        let of_slots = [&mut self.gate_up, &mut self.gated, &mut self.rows].into_iter().chain(&mut self.all_gated);
+        let joined = self.joined.as_mut().map(|joined| &mut joined.rows);
+        let of_slots = [&mut self.gate_up, &mut self.gated, &mut self.rows].into_iter();
+        let of_slots = of_slots.chain(&mut self.all_gated).chain(joined);
         of_slots.for_each(|tensor| tensor.set_rows(slots));
         let optional = self.normed.iter_mut().chain(&mut self.shared).chain(&mut self.gates);
         let of_tokens = [&mut self.logits, &mut self.sum].into_iter().chain(optional);
@@ -198,20 +221,21 @@ impl<B: Backend> Experts<B> {
             _ => parts.stacked,
         };
         let (experts, width) = (router.experts, expert.width);
-        let own = sharding.own_width(width);
-        let Back { inputs, outputs, adds_bias } = sharding.back(width, own.clone());
+        let (own, held) = (sharding.own_expert_width(width), sharding.own_experts(experts));
+        let Back { inputs, outputs, adds_bias } = sharding.expert_back(width);
         let into = |mlp: &MlpNames| projections_into(mlp, expert.form, width, &own);
-        let mut gate_up = matrices(weights, layer, experts, &stacked, Inputs::all(hidden), into)?;
+        let of_layer = OfLayer { layer, experts, held: held.clone() };
+        let mut gate_up = matrices(weights, &of_layer, &stacked, Inputs::all(hidden), into)?;
         if let GateUpNames::Alternating(_) = parts.stacked.gate_up {
             gate_up = gate_up.iter().map(|parts| parts.iter().flat_map(HostMatrix::by_turns).collect()).collect();
         }
         let back = |mlp: &MlpNames| vec![back_projection(mlp, hidden, &outputs)];
-        let down = matrices(weights, layer, experts, &stacked, Inputs { all: width, own: inputs }, back)?;
+        let down = matrices(weights, &of_layer, &stacked, Inputs { all: width, own: inputs }, back)?;
         let [gate_up_bias, down_bias] = match expert.bias {
             Bias::None => [None, None],
             Bias::Added => {
-                let gate_up = biases(weights, layer, experts, into(&stacked))?;
-                let down = biases(weights, layer, experts, back(&stacked))?;
+                let gate_up = biases(weights, &of_layer, into(&stacked))?;
+                let down = biases(weights, &of_layer, back(&stacked))?;
                 [Some(gate_up), Some(down).filter(|_| adds_bias)]
             }
         };
@@ -229,7 +253,10 @@ impl<B: Backend> Experts<B> {
             down_bias: down_bias.as_deref(),
         };
         let mlps = match layer < sharding.host_experts_from {
-            true => Mlps::on_device(backend, mlps)?,
+            true => {
+                let added = if sharding.gathers() { 0..experts } else { held.clone() };
+                Mlps::on_device(backend, mlps, held.start, added)?
+            }
             false => Mlps::OnHost(backend.experts_on_host(mlps)?),
         };
         let correction = match spec.correction {
@@ -317,8 +344,21 @@ impl<B: Backend> Experts<B> {
         device_batch: &B::DeviceBatch,
     ) -> &'a Tensor<B::Storage> {
         let scratch = scratch.of(self.kind);
-        let KindScratch { routes, normed, logits, gate_up, gated, all_gated, shares, rows, shared, gates, sum, .. } =
-            scratch;
+        let KindScratch {
+            routes,
+            normed,
+            logits,
+            gate_up,
+            gated,
+            all_gated,
+            shares,
+            rows,
+            joined,
+            shared,
+            gates,
+            sum,
+            ..
+        } = scratch;
         let read = match (&self.router_norm, normed) {
             (Some(norm), Some(normed)) => {
                 ops::norm(backend, normed, stream, norm.weights());
@@ -332,7 +372,7 @@ impl<B: Backend> Experts<B> {
         if let Some(counts) = &self.counts {
             ops::count_experts(backend, counts, routes, device_batch);
         }
-        if let Mlps::OnDevice { gate_up: into, gate_up_bias, form, down, down_bias } = &self.mlps {
+        if let Mlps::OnDevice { gate_up: into, gate_up_bias, form, down, down_bias, .. } = &self.mlps {
             let layer = LayerInput::new(x, into, gate_up_bias.as_ref());
             match *form {
                 ExpertForm::Gated(activation) => {
@@ -353,7 +393,11 @@ impl<B: Backend> Experts<B> {
             };
             let layer = LayerInput::new(gated, down, down_bias.as_ref());
             ops::expert_linear(backend, rows, layer, ExpertRows::Slots, routes);
+            if let Some(Joined { rows: all, columns, experts }) = joined {
+                ops::join_slots(backend, all, rows, columns, experts, routes);
+            }
         }
+        let rows = joined.as_ref().map_or(&*rows, |joined| &joined.rows);
         let of_shared = match (&self.shared, shared, gates) {
             (Some(Shared { mlp, gate }), Some(shared), Some(gates)) => {
                 let gated = mlp.forward(backend, dense, x);
@@ -364,7 +408,7 @@ impl<B: Backend> Experts<B> {
             _ => None,
         };
         match &self.mlps {
-            Mlps::OnDevice { .. } => ops::combine(backend, sum, rows, of_shared, routes),
+            Mlps::OnDevice { added, .. } => ops::combine(backend, sum, rows, of_shared, routes, added.clone()),
             Mlps::OnHost(experts) => ops::host_experts(backend, sum, x, experts, of_shared, routes, device_batch),
         }
         sum
@@ -372,24 +416,32 @@ impl<B: Backend> Experts<B> {
 }
 
 impl<B: Backend> Mlps<B> {
-    fn on_device(backend: &B, weights: HostExpertWeights) -> Result<Mlps<B>> {
+    /// `weights` are those of experts from `first` on.
+    fn on_device(backend: &B, weights: HostExpertWeights, first: usize, added: Range<usize>) -> Result<Mlps<B>> {
         let HostExpertWeights { gate_up, gate_up_bias, form, down, down_bias, .. } = weights;
         let vector = |numbers: Option<&[f32]>| numbers.map(|numbers| backend.table(numbers)).transpose();
         Ok(Mlps::OnDevice {
+            added,
             gate_up_bias: vector(gate_up_bias)?,
-            gate_up: backend.experts(gate_up)?,
+            gate_up: backend.experts(first, gate_up)?,
             form,
             down_bias: vector(down_bias)?,
-            down: backend.experts(down)?,
+            down: backend.experts(first, down)?,
         })
     }
 }
 
-/// The parts of each expert's matrix that `projections` names, from the tensors of all experts where the file has these, else from those of each.
-fn matrices(
-    weights: &mut Weights,
+/// The experts of a layer, and those that are held.
+struct OfLayer {
     layer: usize,
     experts: usize,
+    held: Range<usize>,
+}
+
+/// The parts of each held expert's matrix that `projections` names, from the tensors of all experts where the file has these, else from those of each.
+fn matrices(
+    weights: &mut Weights,
+    &OfLayer { layer, experts, ref held }: &OfLayer,
     stacked: &MlpNames,
     inputs: Inputs,
     projections: impl Fn(&MlpNames) -> Vec<Projection>,
@@ -400,9 +452,10 @@ fn matrices(
         projections(stacked).into_iter().map(|part| Projection { name: names.in_layer(layer, &part.name), ..part });
     let of_all: Vec<Projection> = of_all.collect();
     if before.is_empty() || of_all.iter().all(|part| weights.has_stacked(&part.name)) {
-        let mut matrices = vec![Vec::new(); experts];
+        let mut matrices = vec![Vec::new(); held.len()];
         for Projection { name, outputs, own } in of_all {
-            let parts = weights.stacked_parts(&name, [experts, outputs, inputs.all], &own, inputs.own.clone())?;
+            let shape = [experts, outputs, inputs.all];
+            let parts = weights.stacked_parts(&name, shape, held.clone(), &own, inputs.own.clone())?;
             matrices.iter_mut().zip(parts).for_each(|(matrix, parts)| matrix.extend(parts));
         }
         return Ok(matrices);
@@ -411,15 +464,22 @@ fn matrices(
         let mut matrix = Vec::new();
         for Projection { name, outputs, own } in projections(each) {
             let name = names.in_layer(layer, &format!("{before}{expert}.{name}"));
-            matrix.extend(weights.matrix_parts(&name, (outputs, inputs.all), &own, inputs.own.clone())?);
+            // Those of other ranks are there, and nothing of them is kept.
+            let own = if held.contains(&expert) { &own[..] } else { &[] };
+            matrix.extend(weights.matrix_parts(&name, (outputs, inputs.all), own, inputs.own.clone())?);
         }
         Ok(matrix)
     };
-    (0..experts).map(of_expert).collect()
+    let mut matrices: Vec<_> = (0..experts).map(of_expert).collect::<Result<_>>()?;
+    Ok(matrices.drain(held.clone()).collect())
 }
 
-/// The biases of all experts of a layer, in the order of their matrices.
-fn biases(weights: &mut Weights, layer: usize, experts: usize, projections: Vec<Projection>) -> Result<Vec<f32>> {
+/// The biases of the held experts of a layer, in the order of their matrices.
+fn biases(
+    weights: &mut Weights,
+    &OfLayer { layer, experts, ref held }: &OfLayer,
+    projections: Vec<Projection>,
+) -> Result<Vec<f32>> {
     let names = weights.names();
     let alternate =
         matches!(names.experts.stacked.gate_up, GateUpNames::Alternating(both) if projections[0].name == both);
@@ -435,5 +495,5 @@ fn biases(weights: &mut Weights, layer: usize, experts: usize, projections: Vec<
             }
         }
     }
-    Ok(of_experts.concat())
+    Ok(of_experts[held.clone()].concat())
 }

@@ -54,12 +54,13 @@ impl Weights {
         names.into_iter().find(|name| self.tensors.get(name).is_some())
     }
 
-    /// Parts of the matrices of the tensor `name`, whose shape is `shape`: of each matrix those that [`matrix_parts`](Self::matrix_parts) gives of one.
-    /// `[count]`
+    /// Parts of the matrices `kept` of the tensor `name`, whose shape is `shape`: of each of them those that [`matrix_parts`](Self::matrix_parts) gives of one.
+    /// `[kept]`
     pub fn stacked_parts(
         &mut self,
         name: &str,
         shape: [usize; 3],
+        kept: Range<usize>,
         rows: &[Range<usize>],
         cols: Range<usize>,
     ) -> Result<Vec<Vec<HostMatrix>>> {
@@ -74,7 +75,7 @@ impl Weights {
             let part = |rows: &Range<usize>| self.held(&matrix.rows(rows.clone()), cols.clone());
             rows.iter().map(part).collect::<Result<Vec<_>>>()
         };
-        let stacked: Vec<_> = matrices.iter().map(of_one).collect::<Result<_>>()?;
+        let stacked: Vec<_> = matrices[kept].iter().map(of_one).collect::<Result<_>>()?;
         stacked.iter().for_each(|parts| self.count(name, parts));
         Ok(stacked)
     }

@@ -3,6 +3,7 @@
 //! The tests need two GPUs, so they are ignored unless `--include-ignored` asks for them. `NVLLM_TEST_GPUS` set to a larger number takes as
 //! many. Each test ends the process when it takes too long: a rank that waits for another one for ever must not hold up the others.
 mod exchanges;
+mod experts;
 mod faults;
 mod models;
 mod nccl;

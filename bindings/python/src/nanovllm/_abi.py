@@ -367,6 +367,7 @@ class nvllm_engine_config(Structure):
         ("state_checkpoint_interval", c_uint64),
         ("host_expert_layers", c_int32),
         ("expert_statistics", c_uint32),
+        ("expert_parallel", c_uint32),
     ]
 
 
@@ -779,6 +780,11 @@ class EngineConfig(TypedDict, total=False):
     #: 0 or 1: whether nvllm_expert_tokens counts how many tokens each expert of a model with experts is chosen for.
     #: Default 0, because counting is one more kernel per layer on a GPU.
     expert_statistics: bool | None
+    #: 0 or 1: with several ranks, whether each rank holds some experts of every layer whole. With 0, each rank holds a
+    #: share of the width of every expert. With 1, a rank computes the tokens of its own experts, and there must be at
+    #: least as many experts as ranks. Refused for a model without experts. The results are those of 0, bit for bit, on
+    #: the CPU and with batch_invariant. No effect with one rank. Default 0.
+    expert_parallel: bool | None
 
 
 class RequestOptions(TypedDict, total=False):
