@@ -34,17 +34,18 @@ constexpr int DEPTH = 64, BARRIER_BYTES = 128, FACTORS_AT = 64;
 //
 // Grid [at least the thread blocks that have columns], block [32 * warps],
 // shared [BARRIER_BYTES + OCTETS * units of a row * unit + warps * m * (8 OCTETS + 2) * 4 bytes].
-template <class T, class Codes, int OCTETS, int STEPS, int EARLY>
+template <class T, class Codes, int HEADER, int HEADER_BYTES, int OCTETS, int STEPS, int EARLY>
 __device__ void gemv_shared_quantized(const GemvSharedQuantizedParams<T>& p) {
     constexpr int PAIRS = (OCTETS + 1) / 2, PART = OCTETS * 8 + 2;
     // Where registers are short, what the norms need is loaded when the products are there.
     constexpr bool IS_LATE = STEPS == 4;
     extern __shared__ __align__(128) uint8_t shared[];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
-    const int unit_bytes = Codes::BYTES + 8 * p.weight.header_bytes, units = p.weight.units_of_row, octet_bytes = units * unit_bytes;
+    constexpr int UNIT = Codes::BYTES + 8 * HEADER_BYTES;
+    const int units = p.weight.units_of_row, octet_bytes = units * UNIT;
     const int of_block = p.is_gated ? OCTETS / 2 : OCTETS, octets = (p.n + 7) / 8, first = blockIdx.x * of_block;
     const uint32_t full = shared_address(shared);
-    uint8_t* weights = shared + BARRIER_BYTES;                                   // [OCTETS, units, unit]
+    uint8_t* weights = shared + BARRIER_BYTES;                                   // [OCTETS, units, UNIT]
     float* parts = reinterpret_cast<float*>(weights + OCTETS * octet_bytes);  // [warps, m, PART]
     float* factors = reinterpret_cast<float*>(shared + FACTORS_AT);              // [8]
     const bool is_divided = !has_factors(p.norms), is_added = p.norms.residual;
@@ -78,8 +79,9 @@ __device__ void gemv_shared_quantized(const GemvSharedQuantizedParams<T>& p) {
             to[0] = to[1] = Eight{};
             return;
         }
-        const uint8_t* at = weights + octet * octet_bytes + unit * unit_bytes;
-        const float4 scales = scales_of_column(p.weight, at + Codes::BYTES + lane / 4 * p.weight.header_bytes);
+        const uint8_t* at = weights + octet * octet_bytes + unit * UNIT;
+        const uint32_t* header = reinterpret_cast<const uint32_t*>(at + Codes::BYTES + lane / 4 * HEADER_BYTES);
+        const float4 scales = scales_of_words<HEADER>(p.weight, header[0], header[HEADER_BYTES / 4 - 1]);
         const typename Codes::Lane codes = Codes::load(at, lane);
         to[0] = Codes::template numbers<T>(p.weight, codes, scales, lane, 0);
         to[1] = Codes::template numbers<T>(p.weight, codes, scales, lane, 1);
@@ -173,23 +175,27 @@ __device__ void gemv_shared_quantized(const GemvSharedQuantizedParams<T>& p) {
     }
 }
 
-#define KERNEL(name, codes, octets, steps, early, dtype)                                                                             \
+#define KERNEL(name, codes, header, bytes, octets, steps, early, dtype)                                                              \
     extern "C" __global__ void __launch_bounds__(512, 2)                                                                             \
         nvllm_k_gemv_shared_quantized_##name##_o##octets##_s##steps##_##dtype(const __grid_constant__ GemvSharedQuantizedParams<dtype> p) { \
-        gemv_shared_quantized<dtype, codes, octets, steps, early>(p);                                                                \
+        gemv_shared_quantized<dtype, codes, header, bytes, octets, steps, early>(p);                                                  \
     }
-#define VARIANTS(name, codes, dtype)      \
-    KERNEL(name, codes, 1, 4, 2, dtype)   \
-    KERNEL(name, codes, 2, 2, 1, dtype)   \
-    KERNEL(name, codes, 4, 1, 2, dtype)   \
-    KERNEL(name, codes, 4, 2, 2, dtype)   \
-    KERNEL(name, codes, 6, 1, 2, dtype)
-#define KERNELS(name, codes)      \
-    VARIANTS(name, codes, bf16)   \
-    VARIANTS(name, codes, f16)
+#define VARIANTS(name, codes, header, bytes, dtype)      \
+    KERNEL(name, codes, header, bytes, 1, 4, 2, dtype)   \
+    KERNEL(name, codes, header, bytes, 2, 2, 1, dtype)   \
+    KERNEL(name, codes, header, bytes, 4, 1, 2, dtype)   \
+    KERNEL(name, codes, header, bytes, 4, 2, 2, dtype)   \
+    KERNEL(name, codes, header, bytes, 6, 1, 2, dtype)
+#define KERNELS(name, codes, header, bytes)      \
+    VARIANTS(name, codes, header, bytes, bf16)   \
+    VARIANTS(name, codes, header, bytes, f16)
 
-KERNELS(four, FourBits)
-KERNELS(five, FiveBits)
-KERNELS(six, SixBits)
-KERNELS(eight, EightBits)
-KERNELS(float8, Float8)
+KERNELS(four_halves, FourBits, HALVES, 4)
+KERNELS(four_k_blocks, FourBits, K_BLOCKS, 8)
+KERNELS(four_words, FourBits, WORDS, 4)
+KERNELS(five_k_blocks, FiveBits, K_BLOCKS, 8)
+KERNELS(six_sixteenths, SixBits, SIXTEENTHS, 8)
+KERNELS(eight_halves, EightBits, HALVES, 4)
+KERNELS(eight_words, EightBits, WORDS, 4)
+KERNELS(float8_words, Float8, WORDS, 4)
+KERNELS(float8_floats, Float8, FLOATS, 8)

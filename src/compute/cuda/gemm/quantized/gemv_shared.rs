@@ -4,7 +4,7 @@
 //! Thread blocks share multiprocessors as those of `gemv_shared.rs` do. Invariant: how k is cut depends on k alone, and so do the results of a row.
 
 use super::QuantizedProduct;
-use super::weights::{COLUMNS, DEPTH, Kind, QuantizedWeights};
+use super::weights::{COLUMNS, DEPTH, Form, QuantizedWeights};
 use crate::Activation;
 use crate::cuda::device::Device;
 use crate::cuda::driver::{Address, Facts};
@@ -12,7 +12,7 @@ use crate::cuda::gemm::gemv_shared::{BARRIER_BYTES, TOKENS, shared_of_block};
 use crate::cuda::gemm::grid::Grid;
 use crate::cuda::gemm::plan::{Gemm, Quantized};
 use crate::cuda::gemm::product::{Results, RowNorms};
-use crate::cuda::kernels::Kernel;
+use crate::cuda::kernels::{Kernel, suffix};
 use crate::cuda::params::params;
 use base::error::Result;
 
@@ -60,7 +60,7 @@ impl Variant {
 /// How a layer is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
-    kind: Kind,
+    form: usize,
     /// Which of [`VARIANTS`].
     variant: usize,
     pub blocks: usize,
@@ -84,14 +84,13 @@ impl Plan {
                 // One answer for all numbers of tokens.
                 && variant.shared_bytes(TOKENS, units, unit_bytes) <= of_block
         };
-        let variant = VARIANTS.iter().position(fits)?;
-        quantized.form.scaled_name()?;
-        Some(Plan { kind: quantized.form.kind, variant, blocks: gpu.processors, shared_bytes: of_block })
+        let (variant, form) = (VARIANTS.iter().position(fits)?, quantized.form.index()?);
+        Some(Plan { form, variant, blocks: gpu.processors, shared_bytes: of_block })
     }
 
     /// The name of the kernel, without the number type.
     pub fn kernel(&self) -> String {
-        name(self.kind, VARIANTS[self.variant])
+        name(Form::NAMES[self.form], VARIANTS[self.variant])
     }
 
     pub fn grid(&self) -> Grid {
@@ -99,15 +98,12 @@ impl Plan {
     }
 }
 
-fn name(kind: Kind, Variant { octets, steps }: Variant) -> String {
-    format!("gemv_shared_quantized_{}_o{octets}_s{steps}", kind.name())
+fn name(form: &str, Variant { octets, steps }: Variant) -> String {
+    format!("gemv_shared_quantized_{form}_o{octets}_s{steps}")
 }
 
-/// Kinds of codes that the file has kernels for.
-const KINDS: [Kind; 5] = [Kind::FourBits, Kind::FiveBits, Kind::SixBits, Kind::EightBits, Kind::Float8];
-
-/// The kernels, for each of [`KINDS`] and of [`VARIANTS`].
-pub struct Kernels(Vec<Vec<Kernel>>);
+/// The kernels, for each form.
+pub struct Kernels(Vec<[Kernel; VARIANTS.len()]>);
 
 impl Kernels {
     /// Loads them, where the device has the capability that they are compiled for.
@@ -116,13 +112,18 @@ impl Kernels {
         if !facts.is_hopper() {
             return Ok(None);
         }
-        let load = |kind, variant| {
-            let kernel = device.kernel("gemv_shared_quantized", &name(kind, variant))?;
-            kernel.allow_shared(facts.shared_bytes / 2)?;
-            Ok(kernel)
-        };
-        let of_kind = |kind| VARIANTS.into_iter().map(|variant| load(kind, variant)).collect();
-        Ok(Some(Kernels(KINDS.into_iter().map(of_kind).collect::<Result<_>>()?)))
+        let module = device.module("gemv_shared_quantized")?;
+        let mut kernels = Vec::new();
+        for form in Form::NAMES {
+            let load = |variant| {
+                let kernel = Kernel::new(&module, &format!("{}_{}", name(form, variant), suffix(device.dtype)))?;
+                kernel.allow_shared(facts.shared_bytes / 2)?;
+                Ok(kernel)
+            };
+            let [a, b, c, d, e] = VARIANTS.map(load);
+            kernels.push([a?, b?, c?, d?, e?]);
+        }
+        Ok(Some(Kernels(kernels)))
     }
 
     /// Launches a product of at most 8 tokens.
@@ -142,8 +143,7 @@ impl Kernels {
             is_gated: i32::from(results != Results::Sums),
             is_gelu_tanh: i32::from(results == Results::Gated(Activation::GeluTanh)),
         };
-        let kind = KINDS.iter().position(|kind| *kind == plan.kind).expect("plans are of forms that have kernels");
-        let kernel = &self.0[kind][plan.variant];
+        let kernel = &self.0[plan.form][plan.variant];
         let Grid { blocks, threads, shared_bytes } = plan.grid();
         kernel.launch(device.chaining, blocks, threads, shared_bytes, &few)
     }
