@@ -263,7 +263,7 @@ fn a_layer_has_the_bits_of_its_three_ops() {
             let (names, out, after) = run(cuda, false);
             let (_, wanted, wanted_after) = run(cuda, true);
             let what = format!("{heads:?}, {tokens} tokens, {dtype:?}");
-            assert_eq!(names.iter().any(|name| name == "delta_step"), is_one, "{what}: {names:?}");
+            assert_eq!(names.iter().any(|name| name.starts_with("delta_step")), is_one, "{what}: {names:?}");
             // Of a row that pads the batch nobody reads a result.
             let own = |out: Vec<f32>| -> Vec<f32> {
                 let rows = out.chunks(heads.value_width()).zip(&batch.state_slots);
