@@ -12,14 +12,13 @@ struct NormParams {
     int hidden;           // a multiple of 8, at most 64 a thread
     int stride;           // numbers from row to row of out and x
     float eps;
-    Norm kind;
 };
 
 // Grid [tokens], block [whole warps that take up to 64 numbers a thread].
-template <class T>
+template <class T, Norm KIND>
 __device__ void norm(const NormParams<T>& p) {
     launch_dependents();
-    const FirstWeights first(p.kind, p.weight, p.hidden);
+    const FirstWeights first(p.weight, p.hidden);
     grid_dependency_wait();
     const size_t row = size_t(blockIdx.x) * p.stride;
 
@@ -30,14 +29,20 @@ __device__ void norm(const NormParams<T>& p) {
         const int i = group_start(k);
         if (i >= p.hidden) break;
         kept[k] = load_eight(p.x + row + i);
-        for (int j = 0; j < 4; j++) sum = first_sum(p.kind, sum, widen2<T>(kept[k].pair[j]));
+        for (int j = 0; j < 4; j++) sum = first_sum<KIND>(sum, widen2<T>(kept[k].pair[j]));
     }
-    const Moments m = moments<T, 0>(p.kind, sum, kept, p.hidden, p.eps);
-    store_normalized(p.kind, p.out + row, kept, m, first, p.weight, p.hidden);
+    const Moments m = moments<T, KIND, 0>(sum, kept, p.hidden, p.eps);
+    store_normalized<T, KIND>(p.out + row, kept, m, first, p.weight, p.hidden);
 }
 
-#define KERNEL(TYPE) \
-    extern "C" __global__ void __launch_bounds__(1024) nvllm_k_norm_##TYPE(const __grid_constant__ NormParams<TYPE> p) { norm<TYPE>(p); }
+#define KERNELS(KIND, NAME)                                                                            \
+    extern "C" __global__ void nvllm_k_##NAME##_bf16(const __grid_constant__ NormParams<bf16> p) {     \
+        norm<bf16, Norm::KIND>(p);                                                                     \
+    }                                                                                                  \
+    extern "C" __global__ void nvllm_k_##NAME##_f16(const __grid_constant__ NormParams<f16> p) {       \
+        norm<f16, Norm::KIND>(p);                                                                      \
+    }
 
-KERNEL(bf16)
-KERNEL(f16)
+KERNELS(Rms, rms_norm)
+KERNELS(Layer, layer_norm)
+KERNELS(LayerBiased, layer_norm_biased)

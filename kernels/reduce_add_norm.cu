@@ -8,14 +8,15 @@
 // more than two GPUs reduce_add_norm_two_shot.cu sends fewer bytes.
 #include "common/reduce_add_norm.cuh"
 
-// Grid [at most rows], block [whole warps that take up to 8 * GROUPS numbers a thread].
-template <class T, int GROUPS>
+// Grid [at most rows], block [whole warps that take up to 8 * GROUPS numbers a thread]. POST normalizes the sum of the shares, NEXT the
+// stream.
+template <class T, Norm POST, Norm NEXT, int GROUPS>
 __device__ void reduce_add_norm(const ReduceAddNormParams<T>& p) {
     launch_dependents();
     const Exchange& e = p.exchange;
     const uint32_t parity = parity_of(e);
-    const FirstWeights first(p.next, p.weight, p.hidden);
-    const FirstWeights post_first(p.post, p.post_weight, p.hidden);
+    const FirstWeights first(p.weight, NEXT == Norm::None ? 0 : p.hidden);
+    const FirstWeights post_first(p.post_weight, POST == Norm::None ? 0 : p.hidden);
     grid_dependency_wait();
 
     const auto push_row = [&](int row) {
@@ -39,20 +40,30 @@ __device__ void reduce_add_norm(const ReduceAddNormParams<T>& p) {
             const size_t at = (size_t(row) * p.hidden + i) * sizeof(T);
             return sum_of_shares<T>(e, parity, own, at, wait);
         };
-        add_norm_row<T, GROUPS>(p, size_t(row) * p.stride, first, post_first, sum);
+        add_norm_row<T, POST, NEXT, GROUPS>(p, size_t(row) * p.stride, first, post_first, sum);
         // The sums over the thread block have one place each.
         if (row + int(gridDim.x) < p.rows) __syncthreads();
     }
 }
 
-#define KERNEL(GROUPS, TYPE)                                        \
-    extern "C" __global__ void __launch_bounds__(1024, 1)                  \
-        nvllm_k_reduce_add_norm_g##GROUPS##_##TYPE(const __grid_constant__ ReduceAddNormParams<TYPE> p) { \
-        reduce_add_norm<TYPE, GROUPS>(p);                               \
+#define KERNEL(POST, NEXT, NAME, GROUPS, TYPE)                                                 \
+    extern "C" __global__ void __launch_bounds__(1024)                                         \
+        nvllm_k_##NAME##_g##GROUPS##_##TYPE(const __grid_constant__ ReduceAddNormParams<TYPE> p) { \
+        reduce_add_norm<TYPE, Norm::POST, Norm::NEXT, GROUPS>(p);                              \
     }
-
 // One group per thread serves rows of up to 8192 numbers, eight those of up to 65536.
-KERNEL(1, bf16)
-KERNEL(1, f16)
-KERNEL(8, bf16)
-KERNEL(8, f16)
+#define KERNELS(POST, NEXT, NAME)   \
+    KERNEL(POST, NEXT, NAME, 1, bf16) \
+    KERNEL(POST, NEXT, NAME, 1, f16)  \
+    KERNEL(POST, NEXT, NAME, 8, bf16) \
+    KERNEL(POST, NEXT, NAME, 8, f16)
+
+KERNELS(None, None, reduce_add)
+KERNELS(None, Rms, reduce_add_rms_norm)
+KERNELS(None, Layer, reduce_add_layer_norm)
+KERNELS(Rms, None, rms_norm_reduce_add)
+KERNELS(Rms, Rms, rms_norm_reduce_add_rms_norm)
+KERNELS(Rms, Layer, rms_norm_reduce_add_layer_norm)
+KERNELS(Layer, None, layer_norm_reduce_add)
+KERNELS(Layer, Rms, layer_norm_reduce_add_rms_norm)
+KERNELS(Layer, Layer, layer_norm_reduce_add_layer_norm)

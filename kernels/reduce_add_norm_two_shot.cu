@@ -9,14 +9,15 @@
 // in an exchange.
 #include "common/reduce_add_norm.cuh"
 
-// Grid [at most rows], block [whole warps that take up to 8 * GROUPS numbers a thread].
-template <class T, int GROUPS>
+// Grid [at most rows], block [whole warps that take up to 8 * GROUPS numbers a thread]. POST normalizes the sum of the shares, NEXT the
+// stream.
+template <class T, Norm POST, Norm NEXT, int GROUPS>
 __device__ void reduce_add_norm_two_shot(const ReduceAddNormParams<T>& p) {
     launch_dependents();
     const Exchange& e = p.exchange;
     const uint32_t parity = parity_of(e);
-    const FirstWeights first(p.next, p.weight, p.hidden);
-    const FirstWeights post_first(p.post, p.post_weight, p.hidden);
+    const FirstWeights first(p.weight, NEXT == Norm::None ? 0 : p.hidden);
+    const FirstWeights post_first(p.post_weight, POST == Norm::None ? 0 : p.hidden);
     grid_dependency_wait();
 
     Wait wait;
@@ -34,7 +35,7 @@ __device__ void reduce_add_norm_two_shot(const ReduceAddNormParams<T>& p) {
                     if (to != e.rank) push(slot_of(e, parity, to, e.rank) + place(i), v);
                 }
             };
-            add_norm_row<T, GROUPS>(p, start, first, post_first, sum, push_to_all);
+            add_norm_row<T, POST, NEXT, GROUPS>(p, start, first, post_first, sum, push_to_all);
         } else {
 #pragma unroll
             for (int k = 0; k < GROUPS; k++) {
@@ -42,21 +43,31 @@ __device__ void reduce_add_norm_two_shot(const ReduceAddNormParams<T>& p) {
                 if (i >= p.hidden) break;
                 push(slot_of(e, parity, owner, e.rank) + place(i), not_empty(load_eight(p.share + start + i)));
             }
-            norm_row<T, GROUPS>(p, start, first, [&](int i) { return take(slot_of(e, parity, e.rank, owner) + place(i), e, wait); });
+            norm_row<T, NEXT, GROUPS>(p, start, first, [&](int i) { return take(slot_of(e, parity, e.rank, owner) + place(i), e, wait); });
         }
         // The sums over the thread block have one place each.
         if (row + int(gridDim.x) < p.rows) __syncthreads();
     }
 }
 
-#define KERNEL(GROUPS, TYPE)                                        \
-    extern "C" __global__ void __launch_bounds__(1024, 1)                  \
-        nvllm_k_reduce_add_norm_two_shot_g##GROUPS##_##TYPE(const __grid_constant__ ReduceAddNormParams<TYPE> p) { \
-        reduce_add_norm_two_shot<TYPE, GROUPS>(p);                               \
+#define KERNEL(POST, NEXT, NAME, GROUPS, TYPE)                                                           \
+    extern "C" __global__ void __launch_bounds__(1024)                                                   \
+        nvllm_k_##NAME##_two_shot_g##GROUPS##_##TYPE(const __grid_constant__ ReduceAddNormParams<TYPE> p) { \
+        reduce_add_norm_two_shot<TYPE, Norm::POST, Norm::NEXT, GROUPS>(p);                               \
     }
-
 // As in reduce_add_norm.cu.
-KERNEL(1, bf16)
-KERNEL(1, f16)
-KERNEL(8, bf16)
-KERNEL(8, f16)
+#define KERNELS(POST, NEXT, NAME)   \
+    KERNEL(POST, NEXT, NAME, 1, bf16) \
+    KERNEL(POST, NEXT, NAME, 1, f16)  \
+    KERNEL(POST, NEXT, NAME, 8, bf16) \
+    KERNEL(POST, NEXT, NAME, 8, f16)
+
+KERNELS(None, None, reduce_add)
+KERNELS(None, Rms, reduce_add_rms_norm)
+KERNELS(None, Layer, reduce_add_layer_norm)
+KERNELS(Rms, None, rms_norm_reduce_add)
+KERNELS(Rms, Rms, rms_norm_reduce_add_rms_norm)
+KERNELS(Rms, Layer, rms_norm_reduce_add_layer_norm)
+KERNELS(Layer, None, layer_norm_reduce_add)
+KERNELS(Layer, Rms, layer_norm_reduce_add_rms_norm)
+KERNELS(Layer, Layer, layer_norm_reduce_add_layer_norm)

@@ -22,15 +22,13 @@ struct SumAddNormParams {
     float post_eps;            // of the norm of the sum
     float scale;               // factor of what is added
     float stream_scale;        // factor of the stream with it
-    Norm post;                 // of the sum of the shares
-    Norm next;                 // of the stream
 };
 
-// Grid [rows], block [whole warps that take up to 64 numbers a thread].
-template <class T>
+// Grid [rows], block [whole warps that take up to 64 numbers a thread]. POST normalizes the sum of the shares, NEXT the stream.
+template <class T, Norm POST, Norm NEXT>
 __device__ void sum_add_norm(const SumAddNormParams<T>& p) {
-    const FirstWeights first(p.next, p.weight, p.hidden);
-    const FirstWeights post_first(p.post, p.post_weight, p.hidden);
+    const FirstWeights first(p.weight, NEXT == Norm::None ? 0 : p.hidden);
+    const FirstWeights post_first(p.post_weight, POST == Norm::None ? 0 : p.hidden);
     grid_dependency_wait();
     if (blockIdx.x == 0 && threadIdx.x == 0) *reinterpret_cast<volatile uint32_t*>(p.ended) += 1;
     const size_t row = size_t(blockIdx.x) * p.stride;
@@ -46,13 +44,23 @@ __device__ void sum_add_norm(const SumAddNormParams<T>& p) {
         }
         return sum;
     };
-    add_norm_row<T, KEPT>(p, row, first, post_first, sum_of_shares);
+    add_norm_row<T, POST, NEXT, KEPT>(p, row, first, post_first, sum_of_shares);
 }
 
-#define KERNEL(TYPE)                                                                                                          \
-    extern "C" __global__ void __launch_bounds__(1024, 1) nvllm_k_sum_add_norm_##TYPE(const __grid_constant__ SumAddNormParams<TYPE> p) { \
-        sum_add_norm<TYPE>(p);                                                                                                \
+#define KERNEL(POST, NEXT, NAME, TYPE)                                                                                               \
+    extern "C" __global__ void __launch_bounds__(1024) nvllm_k_##NAME##_##TYPE(const __grid_constant__ SumAddNormParams<TYPE> p) { \
+        sum_add_norm<TYPE, Norm::POST, Norm::NEXT>(p);                                                                               \
     }
+#define KERNELS(POST, NEXT, NAME)  \
+    KERNEL(POST, NEXT, NAME, bf16) \
+    KERNEL(POST, NEXT, NAME, f16)
 
-KERNEL(bf16)
-KERNEL(f16)
+KERNELS(None, None, sum_add)
+KERNELS(None, Rms, sum_add_rms_norm)
+KERNELS(None, Layer, sum_add_layer_norm)
+KERNELS(Rms, None, rms_norm_sum_add)
+KERNELS(Rms, Rms, rms_norm_sum_add_rms_norm)
+KERNELS(Rms, Layer, rms_norm_sum_add_layer_norm)
+KERNELS(Layer, None, layer_norm_sum_add)
+KERNELS(Layer, Rms, layer_norm_sum_add_rms_norm)
+KERNELS(Layer, Layer, layer_norm_sum_add_layer_norm)

@@ -9,29 +9,20 @@ __device__ inline auto& choose(A& a, B& b) {
     else return b;
 }
 
-// The next norm of a row, if there is one.
-template <class T, int GROUPS, class Params>
-__device__ inline void store_next(const Params& p, size_t row, Eight (&kept)[GROUPS], float sum, const FirstWeights& first) {
-    if (p.next == Norm::None) return;
-    const Moments m = moments<T, 2>(p.next, sum, kept, p.hidden, p.eps);
-    store_normalized(p.next, p.out + row, kept, m, first, p.weight, p.hidden);
-}
-
 // One row of a thread block, of up to GROUPS groups of eight numbers per thread. `p` has the fields of AddNormParams. `delta(k, i)`
-// gives the thread's group `k` of what is added, which begins at `i`; it is called once for each. `p.post` normalizes the delta, `p.next`
-// the sum. `note(i, v)` gets each group of the sum, as it is rounded for the stream.
-template <class T, int GROUPS, class Params, class Delta, class Note>
+// gives the thread's group `k` of what is added, which begins at `i`; it is called once for each. POST normalizes the delta, NEXT the sum.
+// `note(i, v)` gets each group of the sum, as it is rounded for the stream.
+template <class T, Norm POST, Norm NEXT, int GROUPS, class Params, class Delta, class Note>
 __device__ inline void add_norm_row(const Params& p, size_t row, const FirstWeights& first, const FirstWeights& post_first,
                                     const Delta& delta, const Note& note) {
     constexpr bool IS_WIDE = sizeof(delta(0, 0)) > sizeof(Eight);
-    // With a norm of delta: delta first, then the sum. Without one: the sum at once, but that one group needs no second place in the code.
+    // With a norm of delta: delta first, then the sum. Without one: the sum at once.
     Eight kept[GROUPS], first_residual{};
     WideEight wide[IS_WIDE ? GROUPS : 1];
     // What is added, in the registers of the sum where they can hold it.
     auto& added = choose<IS_WIDE>(wide, kept);
     Moments post{0.0f, 1.0f};
-    const bool has_post = p.post != Norm::None, is_delta_first = GROUPS == 1 || has_post;
-    if (is_delta_first) {
+    if constexpr (POST != Norm::None) {
         if (group_start(0) < p.hidden) first_residual = load_eight(p.residual + row + group_start(0));
         float sum = 0.0f;
 #pragma unroll
@@ -39,44 +30,43 @@ __device__ inline void add_norm_row(const Params& p, size_t row, const FirstWeig
             const int i = group_start(k);
             if (i >= p.hidden) break;
             added[k] = delta(k, i);
-            for (int j = 0; j < 4; j++) sum = first_sum(p.post, sum, in_f32<T>(added[k].pair[j]));
+            for (int j = 0; j < 4; j++) sum = first_sum<POST>(sum, in_f32<T>(added[k].pair[j]));
         }
-        if (has_post) post = moments<T, 0>(p.post, sum, added, p.hidden, p.post_eps);
+        post = moments<T, POST, 0>(sum, added, p.hidden, p.post_eps);
     }
     float sum = 0.0f;
 #pragma unroll
     for (int k = 0; k < GROUPS; k++) {
         const int i = group_start(k);
         if (i >= p.hidden) break;
-        const Eight residual = is_delta_first && k == 0 ? first_residual : load_eight(p.residual + row + i);
-        auto group = added[k];
-        if (!is_delta_first) group = delta(k, i);
+        const Eight residual = POST != Norm::None && k == 0 ? first_residual : load_eight(p.residual + row + i);
+        if constexpr (POST == Norm::None) added[k] = delta(k, i);
         for (int j = 0; j < 4; j++) {
             const float2 r = widen2<T>(residual.pair[j]);
-            float2 a = in_f32<T>(group.pair[j]);
-            if (has_post) {
-                const float2 v = centred<T>(group.pair[j], post), w = post_first.weights(p.post_weight, k, j);
-                a = make_float2(v.x * w.x, v.y * w.y);
-            }
+            float2 a = in_f32<T>(added[k].pair[j]);
+            if constexpr (POST != Norm::None) a = normalized<T>(added[k].pair[j], post, post_first, p.post_weight, k, j);
             // With factors of 1 this is the sum, to the bit.
             kept[k].pair[j] = narrow2<T>(p.stream_scale * fmaf(p.scale, a.x, r.x), p.stream_scale * fmaf(p.scale, a.y, r.y));
-            sum = first_sum(p.next, sum, widen2<T>(kept[k].pair[j]));
+            sum = first_sum<NEXT>(sum, widen2<T>(kept[k].pair[j]));
         }
         note(i, kept[k]);
         store_eight(p.residual + row + i, kept[k]);
     }
-    store_next<T>(p, row, kept, sum, first);
+    if constexpr (NEXT != Norm::None) {
+        const Moments m = moments<T, NEXT, 2>(sum, kept, p.hidden, p.eps);
+        store_normalized<T, NEXT>(p.out + row, kept, m, first, p.weight, p.hidden);
+    }
 }
 
-template <class T, int GROUPS, class Params, class Delta>
+template <class T, Norm POST, Norm NEXT, int GROUPS, class Params, class Delta>
 __device__ inline void add_norm_row(const Params& p, size_t row, const FirstWeights& first, const FirstWeights& post_first,
                                     const Delta& delta) {
-    add_norm_row<T, GROUPS>(p, row, first, post_first, delta, [](int, const Eight&) {});
+    add_norm_row<T, POST, NEXT, GROUPS>(p, row, first, post_first, delta, [](int, const Eight&) {});
 }
 
 // The same for a row that was added elsewhere: `taken(i)` gives the group of the sum that begins at `i`. Where the sum has the same bits,
 // so has the norm.
-template <class T, int GROUPS, class Params, class Taken>
+template <class T, Norm NEXT, int GROUPS, class Params, class Taken>
 __device__ inline void norm_row(const Params& p, size_t row, const FirstWeights& first, const Taken& taken) {
     Eight kept[GROUPS];
     float sum = 0.0f;
@@ -85,8 +75,11 @@ __device__ inline void norm_row(const Params& p, size_t row, const FirstWeights&
         const int i = group_start(k);
         if (i >= p.hidden) break;
         kept[k] = taken(i);
-        for (int j = 0; j < 4; j++) sum = first_sum(p.next, sum, widen2<T>(kept[k].pair[j]));
+        for (int j = 0; j < 4; j++) sum = first_sum<NEXT>(sum, widen2<T>(kept[k].pair[j]));
         store_eight(p.residual + row + i, kept[k]);
     }
-    store_next<T>(p, row, kept, sum, first);
+    if constexpr (NEXT != Norm::None) {
+        const Moments m = moments<T, NEXT, 2>(sum, kept, p.hidden, p.eps);
+        store_normalized<T, NEXT>(p.out + row, kept, m, first, p.weight, p.hidden);
+    }
 }

@@ -1,14 +1,13 @@
 // What `norm`, `add_norm` and `reduce_add_norm` share: a row of a thread block in registers, and its normalization.
 //
 // Every normalization is `(v - mean) * factor * weight`, where an RMS norm has a mean of zero, which costs nothing. A row is kept as
-// it is stored, in groups of Eight, or in f32, in groups of WideEight. Which normalization is an argument of a kernel: memory decides its
-// speed, and a condition that is the same for all threads costs nothing.
+// it is stored, in groups of Eight, or in f32, in groups of WideEight.
 #pragma once
 
 #include "numbers.cuh"
 
-// As `code` of src/compute/cuda/norm.rs counts them. None: there is no such norm.
-enum class Norm : int { None, Rms, Layer, LayerBiased };
+// Which normalization a kernel is compiled for. None: the kernel has no such norm.
+enum class Norm { None, Rms, Layer, LayerBiased };
 
 // Groups of eight numbers that a thread keeps at most: rows of up to 64 numbers a thread.
 constexpr int KEPT = 8;
@@ -38,16 +37,10 @@ __device__ inline int group_start(int k) {
 struct FirstWeights {
     float2 pair[4];
 
-    __device__ FirstWeights(Norm kind, const float* weight, int hidden) {
+    __device__ FirstWeights(const float* weight, int hidden) {
         const int i = threadIdx.x * 8;
-        const bool is_there = kind != Norm::None && i < hidden;
 #pragma unroll
-        for (int j = 0; j < 4; j++) pair[j] = is_there ? *reinterpret_cast<const float2*>(weight + i + 2 * j) : make_float2(0.0f, 0.0f);
-    }
-
-    // Those of pair `j` of group `k`.
-    __device__ float2 weights(const float* weight, int k, int j) const {
-        return k == 0 ? pair[j] : *reinterpret_cast<const float2*>(weight + group_start(k) + 2 * j);
+        for (int j = 0; j < 4; j++) pair[j] = i < hidden ? *reinterpret_cast<const float2*>(weight + i + 2 * j) : make_float2(0.0f, 0.0f);
     }
 };
 
@@ -58,18 +51,20 @@ struct Moments {
 };
 
 // What a thread sums while it reads its row: squares for an RMS norm, the numbers themselves for a layer norm.
-__device__ inline float first_sum(Norm kind, float sum, float2 v) {
-    const float2 factor = kind == Norm::Rms ? v : make_float2(1.0f, 1.0f);
-    return sum + fmaf(v.x, factor.x, v.y * factor.y);
+template <Norm KIND>
+__device__ inline float first_sum(float sum, float2 v) {
+    if constexpr (KIND == Norm::Rms) sum += v.x * v.x + v.y * v.y;
+    if constexpr (KIND == Norm::Layer || KIND == Norm::LayerBiased) sum += v.x + v.y;
+    return sum;
 }
 
 // The moments of the row that the thread block keeps, of whose numbers this thread has the first sum. A layer norm goes over the
 // registers a second time, because a variance that is computed from squares loses its digits where the mean is large. Uses the
 // calls FIRST_CALL and FIRST_CALL + 1 of block_sum.
-template <class T, int FIRST_CALL, class Group, int GROUPS>
-__device__ inline Moments moments(Norm kind, float sum, const Group (&kept)[GROUPS], int hidden, float eps) {
+template <class T, Norm KIND, int FIRST_CALL, class Group, int GROUPS>
+__device__ inline Moments moments(float sum, const Group (&kept)[GROUPS], int hidden, float eps) {
     const float mean = block_sum<FIRST_CALL>(sum) / hidden;
-    if (kind == Norm::Rms) return {0.0f, rsqrtf(mean + eps)};
+    if constexpr (KIND == Norm::Rms) return {0.0f, rsqrtf(mean + eps)};
     float squares = 0.0f;
 #pragma unroll
     for (int k = 0; k < GROUPS; k++) {
@@ -82,27 +77,29 @@ __device__ inline Moments moments(Norm kind, float sum, const Group (&kept)[GROU
     return {mean, rsqrtf(block_sum<FIRST_CALL + 1>(squares) / hidden + eps)};
 }
 
-// A pair, before it is multiplied by the weights.
+// Pair `j` of group `k`, normalized.
 template <class T, class Pair>
-__device__ inline float2 centred(Pair pair, const Moments& m) {
+__device__ inline float2 normalized(Pair pair, const Moments& m, const FirstWeights& first, const float* weight, int k, int j) {
     const float2 v = in_f32<T>(pair);
-    return make_float2((v.x - m.mean) * m.factor, (v.y - m.mean) * m.factor);
+    const float2 w = k == 0 ? first.pair[j] : *reinterpret_cast<const float2*>(weight + group_start(k) + 2 * j);
+    return make_float2((v.x - m.mean) * m.factor * w.x, (v.y - m.mean) * m.factor * w.y);
 }
 
 // Writes the kept row, normalized. The biases of a norm that has some stand behind its weights.
-template <class T, int GROUPS>
-__device__ inline void store_normalized(Norm kind, T* out, Eight (&kept)[GROUPS], const Moments& m, const FirstWeights& first,
-                                        const float* weight, int hidden) {
+template <class T, Norm KIND, int GROUPS>
+__device__ inline void store_normalized(T* out, Eight (&kept)[GROUPS], const Moments& m, const FirstWeights& first, const float* weight,
+                                        int hidden) {
 #pragma unroll
     for (int k = 0; k < GROUPS; k++) {
         const int i = group_start(k);
         if (i >= hidden) break;
         for (int j = 0; j < 4; j++) {
-            const float2 v = centred<T>(kept[k].pair[j], m), w = first.weights(weight, k, j);
-            // A sum with -0 has the bits of the product.
-            const float2 none = make_float2(-0.0f, -0.0f);
-            const float2 bias = kind == Norm::LayerBiased ? *reinterpret_cast<const float2*>(weight + hidden + i + 2 * j) : none;
-            kept[k].pair[j] = narrow2<T>(fmaf(v.x, w.x, bias.x), fmaf(v.y, w.y, bias.y));
+            float2 v = normalized<T>(kept[k].pair[j], m, first, weight, k, j);
+            if constexpr (KIND == Norm::LayerBiased) {
+                const float2 bias = *reinterpret_cast<const float2*>(weight + hidden + i + 2 * j);
+                v = make_float2(v.x + bias.x, v.y + bias.y);
+            }
+            kept[k].pair[j] = narrow2<T>(v.x, v.y);
         }
         store_eight(out + i, kept[k]);
     }

@@ -20,8 +20,6 @@ struct ReduceAddNormParams {
     float post_eps;            // of the norm of the sum
     float scale;               // factor of what is added
     float stream_scale;        // factor of the stream with it
-    Norm post;                 // of the sum of the shares
-    Norm next;                 // of the stream
 };
 
 // Eight numbers of the sum over all shares, in f32 and in the order of ranks: `own` is this rank's, the others come to the same place `at`

@@ -2,9 +2,9 @@
 
 use super::device::Device;
 use super::driver::Address;
-use super::kernels::Kernel;
+use super::kernels::{Kernel, suffix};
 use super::matrix::Vector;
-use super::norm::{code, threads};
+use super::norm::threads;
 use super::params::params;
 use super::storage::Tensor;
 use crate::{AddNorm, NextNorm, NormKind, NormWeights};
@@ -23,26 +23,40 @@ params! {
         post_eps: f32,
         scale: f32,
         stream_scale: f32,
-        post: i32,
-        next: i32,
     }
 }
 
-/// The kernel of all norms.
-pub struct Kernels {
-    kernel: Kernel,
-}
+/// The norms that a kernel is compiled for, as its name spells them before and after `add`.
+pub const NORMS: [(Option<NormKind>, &str, &str); 3] = [
+    (None, "", ""),
+    (Some(NormKind::Rms), "rms_norm_", "_rms_norm"),
+    (Some(NormKind::Layer), "layer_norm_", "_layer_norm"),
+];
 
-/// The codes of the norms of what is added and of the sum.
-pub fn norms(post: Option<NormWeights<Vector>>, next: Option<NormWeights<Vector>>) -> (i32, i32) {
-    let kind = |norm: Option<NormWeights<Vector>>| norm.map(|norm| norm.kind);
-    assert_ne!(kind(post), Some(NormKind::LayerBiased), "no model has one");
-    (code(kind(post)), code(kind(next)))
+/// The kernels.
+pub struct Kernels {
+    /// For each norm of what is added and each norm of the sum. `[3 * 3]`
+    plain: Vec<Kernel>,
+    /// For a sum that is normalized with biases, and nothing else.
+    biased: Kernel,
 }
 
 impl Kernels {
     pub fn new(device: &Device) -> Result<Kernels> {
-        Ok(Kernels { kernel: device.kernel("add_norm", "add_norm")? })
+        let module = device.module("add_norm")?;
+        let names = NORMS.iter().flat_map(|(_, post, _)| NORMS.map(|(_, _, next)| format!("{post}add{next}")));
+        let kernels = names.map(|name| Kernel::new(&module, &format!("{name}_{}", suffix(device.dtype))));
+        let biased = Kernel::new(&module, &format!("add_layer_norm_biased_{}", suffix(device.dtype)))?;
+        Ok(Kernels { plain: kernels.collect::<Result<_>>()?, biased })
+    }
+
+    fn kernel(&self, post: Option<NormKind>, next: Option<NormKind>) -> &Kernel {
+        if next == Some(NormKind::LayerBiased) {
+            assert_eq!(post, None, "no model has both");
+            return &self.biased;
+        }
+        let index = |norm| NORMS.iter().position(|(known, _, _)| *known == norm).expect("all norms are listed");
+        &self.plain[NORMS.len() * index(post) + index(next)]
     }
 
     pub fn run(
@@ -56,7 +70,6 @@ impl Kernels {
         let (out, next) = next.map(|next| (next.out, next.norm)).unzip();
         let address = |norm: Option<NormWeights<Vector>>| norm.map_or(0, |norm| norm.weight.wide.address());
         let eps = |norm: Option<NormWeights<Vector>>| norm.map_or(0.0, |norm| norm.eps);
-        let (post_kind, next_kind) = norms(add.post, next);
         let params = AddNormParams {
             out: out.map_or(0, |out| out.storage.overwritten(None)),
             residual: residual.storage.address(),
@@ -69,10 +82,9 @@ impl Kernels {
             post_eps: eps(add.post),
             scale: add.scale,
             stream_scale: add.stream_scale,
-            post: post_kind,
-            next: next_kind,
         };
+        let kernel = self.kernel(add.post.map(|norm| norm.kind), next.map(|norm| norm.kind));
         let threads = threads(device.rows_of_geometry(delta.rows()), delta.cols(), device.facts().processors);
-        self.kernel.launch(device.chaining, [delta.rows(), 1, 1], threads, 0, &params)
+        kernel.launch(device.chaining, [delta.rows(), 1, 1], threads, 0, &params)
     }
 }

@@ -2,7 +2,7 @@
 
 use super::device::Device;
 use super::driver::Address;
-use super::kernels::Kernel;
+use super::kernels::{Kernel, suffix};
 use super::matrix::Vector;
 use super::params::params;
 use super::storage::Tensor;
@@ -10,7 +10,7 @@ use crate::{NormKind, NormWeights};
 use base::error::Result;
 
 params! {
-    NormParams in "norm.cu" { out: Address, x: Address, weight: Address, hidden: i32, stride: i32, eps: f32, kind: i32 }
+    NormParams in "norm.cu" { out: Address, x: Address, weight: Address, hidden: i32, stride: i32, eps: f32 }
 }
 
 /// Threads that normalize a row of `hidden` numbers. Few rows get a thread for each eight numbers; many get a quarter of that, so that
@@ -20,24 +20,22 @@ pub fn threads(rows: usize, hidden: usize, processors: usize) -> usize {
     if rows < 2 * processors { most } else { (most / 4).max(hidden / 64).next_multiple_of(32).max(most.min(64)) }
 }
 
-/// A norm as kernels know it: `Norm` of `kernels/common/norm.cuh`.
-pub fn code(kind: Option<NormKind>) -> i32 {
-    match kind {
-        None => 0,
-        Some(NormKind::Rms) => 1,
-        Some(NormKind::Layer) => 2,
-        Some(NormKind::LayerBiased) => 3,
-    }
-}
-
-/// The kernel of all formulas.
+/// The kernel of each formula.
 pub struct Kernels {
-    kernel: Kernel,
+    rms: Kernel,
+    layer: Kernel,
+    layer_biased: Kernel,
 }
 
 impl Kernels {
     pub fn new(device: &Device) -> Result<Kernels> {
-        Ok(Kernels { kernel: device.kernel("norm", "norm")? })
+        let module = device.module("norm")?;
+        let kernel = |name: &str| Kernel::new(&module, &format!("{name}_{}", suffix(device.dtype)));
+        Ok(Kernels {
+            rms: kernel("rms_norm")?,
+            layer: kernel("layer_norm")?,
+            layer_biased: kernel("layer_norm_biased")?,
+        })
     }
 
     pub fn run(&self, device: &Device, out: &mut Tensor, x: &Tensor, norm: NormWeights<Vector>) -> Result<()> {
@@ -48,9 +46,13 @@ impl Kernels {
             hidden: x.cols() as i32,
             stride: x.storage.stride() as i32,
             eps: norm.eps,
-            kind: code(Some(norm.kind)),
+        };
+        let kernel = match norm.kind {
+            NormKind::Rms => &self.rms,
+            NormKind::Layer => &self.layer,
+            NormKind::LayerBiased => &self.layer_biased,
         };
         let threads = threads(device.rows_of_geometry(x.rows()), x.cols(), device.facts().processors);
-        self.kernel.launch(device.chaining, [x.rows(), 1, 1], threads, 0, &params)
+        kernel.launch(device.chaining, [x.rows(), 1, 1], threads, 0, &params)
     }
 }

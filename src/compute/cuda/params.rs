@@ -61,7 +61,7 @@ pub mod twin {
             return (8, 8);
         }
         match c_type.trim_start_matches("const ").trim() {
-            "int" | "uint32_t" | "float" | "Norm" => (4, 4),
+            "int" | "uint32_t" | "float" => (4, 4),
             "uint64_t" | "int64_t" | "long long" => (8, 8),
             // Compared with its own twin in the file that declares it.
             "TensorMap" => (size_of::<TensorMap>(), align_of::<TensorMap>()),

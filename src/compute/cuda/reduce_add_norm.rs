@@ -1,7 +1,7 @@
 //! See `ops/reduce_add_norm.rs` for the contract, `kernels/reduce_add_norm.cu` and `reduce_add_norm_two_shot.cu` for the work, and
 //! `kernels/sum_add_norm.cu` for the work where NCCL gathers the shares.
 
-use super::add_norm::norms;
+use super::add_norm::NORMS;
 use super::device::Device;
 use super::driver::Address;
 use super::exchange::{Exchange, Exchanges};
@@ -28,8 +28,6 @@ params! {
         post_eps: f32,
         scale: f32,
         stream_scale: f32,
-        post: i32,
-        next: i32,
     }
     SumAddNormParams in "sum_add_norm.cu" {
         out: Address,
@@ -46,8 +44,6 @@ params! {
         post_eps: f32,
         scale: f32,
         stream_scale: f32,
-        post: i32,
-        next: i32,
     }
 }
 
@@ -85,11 +81,11 @@ impl AllReduce {
 pub struct Kernels {
     /// The algorithm that a test or a bench names. `None`: by size.
     pub all_reduce: Option<AllReduce>,
-    /// The kernel of each number of groups.
-    one_shot: [OneWave; 2],
-    two_shot: [OneWave; 2],
-    /// For shares that NCCL has gathered.
-    sum: Kernel,
+    /// The kernel of each norm of the sum, each norm of the stream and each number of groups. `[3 * 3 * 2]`
+    one_shot: Vec<OneWave>,
+    two_shot: Vec<OneWave>,
+    /// For shares that NCCL has gathered: of each norm of the sum and each norm of the stream. `[3 * 3]`
+    sum: Vec<Kernel>,
 }
 
 /// A kernel whose thread blocks wait for other ranks, so that all of them must be on the device at once.
@@ -115,19 +111,21 @@ fn threads(hidden: usize) -> usize {
 
 impl Kernels {
     pub fn new(device: &Device) -> Result<Kernels> {
-        let suffix = suffix(device.dtype);
-        let load = |file| -> Result<[OneWave; 2]> {
+        let pairs = NORMS.iter().flat_map(|(_, post, _)| NORMS.iter().map(move |(_, _, next)| (*post, *next)));
+        let names = pairs.clone().flat_map(|(post, next)| GROUPS.map(|groups| (post, next, groups)));
+        let kernels = |file, algorithm| {
             let module = device.module(file)?;
-            let load = |groups| Kernel::new(&module, &format!("{file}_g{groups}_{suffix}"));
-            let wave = |kernel| OneWave { kernel, known: Cell::new((0, 0)) };
-            Ok([wave(load(GROUPS[0])?), wave(load(GROUPS[1])?)])
+            let kernel = |(post, next, groups): (&str, &str, usize)| {
+                let name = format!("{post}reduce_add{next}{algorithm}_g{groups}_{}", suffix(device.dtype));
+                Ok(OneWave { kernel: Kernel::new(&module, &name)?, known: Cell::new((0, 0)) })
+            };
+            names.clone().map(kernel).collect::<Result<Vec<_>>>()
         };
-        Ok(Kernels {
-            all_reduce: None,
-            one_shot: load("reduce_add_norm")?,
-            two_shot: load("reduce_add_norm_two_shot")?,
-            sum: device.kernel("sum_add_norm", "sum_add_norm")?,
-        })
+        let one_shot = kernels("reduce_add_norm", "")?;
+        let two_shot = kernels("reduce_add_norm_two_shot", "_two_shot")?;
+        let module = device.module("sum_add_norm")?;
+        let kernel = |(post, next)| Kernel::new(&module, &format!("{post}sum_add{next}_{}", suffix(device.dtype)));
+        Ok(Kernels { all_reduce: None, one_shot, two_shot, sum: pairs.map(kernel).collect::<Result<_>>()? })
     }
 
     pub fn run(
@@ -146,7 +144,11 @@ impl Kernels {
         let (out, next) = next.map(|next| (next.out, next.norm)).unzip();
         let address = |norm: Option<NormWeights<Vector>>| norm.map_or(0, |norm| norm.weight.wide.address());
         let eps = |norm: Option<NormWeights<Vector>>| norm.map_or(0.0, |norm| norm.eps);
-        let (post_kind, next_kind) = norms(add.post, next);
+        let index = |norm: Option<NormWeights<Vector>>| {
+            let kind = norm.map(|norm| norm.kind);
+            NORMS.iter().position(|(known, ..)| *known == kind).expect("all norms are listed")
+        };
+        let variant = NORMS.len() * index(add.post) + index(next);
         if exchanges.nccl().is_some() {
             let params = SumAddNormParams {
                 out: out.as_ref().map_or(0, |out| out.storage.address()),
@@ -163,12 +165,10 @@ impl Kernels {
                 post_eps: eps(add.post),
                 scale: add.scale,
                 stream_scale: add.stream_scale,
-                post: post_kind,
-                next: next_kind,
             };
-            return gather_and_sum(&self.sum, threads, exchanges, share.storage.address(), params);
+            return gather_and_sum(&self.sum[variant], threads, exchanges, share.storage.address(), params);
         }
-        let index = usize::from(groups > GROUPS[0]);
+        let index = GROUPS.len() * variant + usize::from(groups > GROUPS[0]);
         let rows_max = exchanges.member().sender_bytes() / (2 * hidden);
         for first in (0..share.rows()).step_by(rows_max) {
             let rows = rows_max.min(share.rows() - first);
@@ -194,8 +194,6 @@ impl Kernels {
                 post_eps: eps(add.post),
                 scale: add.scale,
                 stream_scale: add.stream_scale,
-                post: post_kind,
-                next: next_kind,
             };
             kernel.kernel.launch(device.chaining, [rows.min(one_wave), 1, 1], threads, 0, &params)?;
         }
