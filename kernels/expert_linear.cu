@@ -55,6 +55,8 @@ struct PlainRows {
         return loaded;
     }
 
+    __device__ const Piece& prepare(const Piece& loaded) const { return loaded; }
+
     __device__ Eight rows(const Piece& loaded, int row, int half) const { return loaded.of[row][half]; }
 };
 

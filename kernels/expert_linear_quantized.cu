@@ -39,8 +39,13 @@ __device__ inline const uint8_t* octet_at(const ExpertCodedParams<T>& p, int exp
 // The two octets of a thread block for few tokens.
 template <class T, class Codes>
 struct QuantizedRows {
-    static constexpr int AHEAD = 2;
+    static constexpr int AHEAD = Codes::BYTES == 256 ? 4 : 2;
+    // What is loaded: no branch stands between the loads of several pieces.
     struct Piece {
+        typename Codes::Lane codes[2];
+        uint2 headers[2];
+    };
+    struct Ready {
         typename Codes::Lane codes[2];
         float4 scales[2];
     };
@@ -60,14 +65,27 @@ struct QuantizedRows {
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             const uint8_t* const unit = at[i] + piece * unit_bytes;
+            const uint8_t* const header = unit + Codes::BYTES + lane / 4 * weight.header_bytes;
             loaded.codes[i] = Codes::load(unit, lane);
-            loaded.scales[i] = scales_of_column(weight, unit + Codes::BYTES + lane / 4 * weight.header_bytes);
+            // The last four bytes are the first ones where a header has no more.
+            loaded.headers[i].x = *reinterpret_cast<const uint32_t*>(header);
+            loaded.headers[i].y = *reinterpret_cast<const uint32_t*>(header + weight.header_bytes - 4);
         }
         return loaded;
     }
 
-    __device__ Eight rows(const Piece& loaded, int row, int half) const {
-        return Codes::template numbers<T>(weight, loaded.codes[row], loaded.scales[row], threadIdx.x % 32, half);
+    __device__ Ready prepare(const Piece& loaded) const {
+        Ready ready;
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            ready.codes[i] = loaded.codes[i];
+            ready.scales[i] = scales_of_column(weight, reinterpret_cast<const uint8_t*>(&loaded.headers[i]));
+        }
+        return ready;
+    }
+
+    __device__ Eight rows(const Ready& ready, int row, int half) const {
+        return Codes::template numbers<T>(weight, ready.codes[row], ready.scales[row], threadIdx.x % 32, half);
     }
 };
 

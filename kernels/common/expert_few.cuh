@@ -32,7 +32,8 @@ __device__ inline Members members_of(const int* experts_of, int slots, int slot)
 constexpr int FEW_WARPS = 4, FEW_ROWS = 16;
 
 // Grid [columns / 16 rounded up, slots], block [32 * FEW_WARPS]. Of gated results a thread block has 8 columns: 8 gates and their ups. Warps share out k
-// in pieces of 64, and their sums are added in the order of the warps. `Weights` loads the rows of a thread block: `AHEAD` pieces at a time.
+// in pieces of 64, and their sums are added in the order of the warps. `Weights` loads the rows of a thread block, `AHEAD` pieces at a time, and
+// prepares them when they are there.
 template <class T, class Weights, class Params>
 __device__ void expert_linear_few(const Params& p) {
     __shared__ float sums[FEW_WARPS][FEW_ROWS][9];
@@ -69,9 +70,10 @@ __device__ void expert_linear_few(const Params& p) {
 #pragma unroll
         for (int a = 0; a < Weights::AHEAD; a++) {
             if (piece + a * FEW_WARPS >= pieces) continue;
+            const auto ready = weights.prepare(loaded[a]);
 #pragma unroll
             for (int half = 0; half < 2; half++) {
-                const Eight upper = weights.rows(loaded[a], 0, half), lower = weights.rows(loaded[a], 1, half), &v = numbers[a][half];
+                const Eight upper = weights.rows(ready, 0, half), lower = weights.rows(ready, 1, half), &v = numbers[a][half];
                 const uint32_t low[4] = {upper.pair[0], lower.pair[0], upper.pair[1], lower.pair[1]};
                 const uint32_t high[4] = {upper.pair[2], lower.pair[2], upper.pair[3], lower.pair[3]};
                 mma<T>(sum, low, v.pair[0], v.pair[1]);
