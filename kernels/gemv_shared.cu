@@ -1,5 +1,5 @@
 // A linear layer of up to 8 tokens whose weights fit into shared memory all at once. Contract: src/compute/ops/linear.rs, and src/compute/ops/gated_linear.rs
-// where results are gated. Reference: src/compute/cpu/linear.
+// where GATED. Reference: src/compute/cpu/linear.
 //
 // Bound by latency. Each thread block asks for all its weights as soon as it starts, one bulk copy for each row, while the kernels before
 // are at work: when they have ended, nothing but x is missing. Which thread blocks share a multiprocessor: src/compute/cuda/gemm/gemv_shared.rs.
@@ -17,23 +17,22 @@
 // PAD: numbers behind a row of weights in shared memory, so that the eight lanes that read two rows find eight bank groups.
 constexpr int DEPTH = 64, PAD = 32, BARRIER_BYTES = 128, FACTORS_AT = 64;
 
-// A thread block has TILES tiles of HALVES times 8 rows of weights; of gated results the first half of a tile are gates, the second their ups.
+// A thread block has TILES tiles of HALVES times 8 rows of weights; GATED: the first half of a tile are gates, the second their ups.
 // STEPS: of 64 numbers of k, for each warp, at most. EARLY: of the halves of the steps, those whose weights pass to registers before the
 // wait. Two thread blocks share the registers of a multiprocessor: 64 for each of 512 threads, 128 for each of 256.
 //
-// Grid [at least n / columns rounded up], block [32 * warps], shared [BARRIER_BYTES + ROWS * (k + PAD) * 2 + warps * m * PART * 4 bytes].
-template <class T, int TILES, int HALVES, int STEPS, int EARLY>
+// Grid [at least n / COLUMNS rounded up], block [32 * warps], shared [BARRIER_BYTES + ROWS * (k + PAD) * 2 + warps * m * PART * 4 bytes].
+template <class T, int TILES, int HALVES, int STEPS, int EARLY, bool GATED>
 __device__ void gemv_shared(const FewTokensParams<T>& p) {
-    constexpr int ROWS = 8 * HALVES * TILES, PART = ROWS + 2, SQUARES = ROWS == 8 ? 1 : 2;
+    constexpr int ROWS = 8 * HALVES * TILES, COLUMNS = GATED ? ROWS / 2 : ROWS, PART = ROWS + 2, SQUARES = ROWS == 8 ? 1 : 2;
     extern __shared__ __align__(128) uint8_t shared[];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
-    const bool is_gated = HALVES == 2 && p.is_gated;
-    const int columns = is_gated ? ROWS / 2 : ROWS, first = blockIdx.x * columns, row_numbers = p.k + PAD;
+    const int first = blockIdx.x * COLUMNS, row_numbers = p.k + PAD;
     const uint32_t full = shared_address(shared);
     T* weights = reinterpret_cast<T*>(shared + BARRIER_BYTES);                // [ROWS, row_numbers]
     float* parts = reinterpret_cast<float*>(weights + ROWS * row_numbers);  // [warps, m, PART]
     float* factors = reinterpret_cast<float*>(shared + FACTORS_AT);           // [8]
-    const bool is_divided = !has_factors(p.norms), is_added = !is_gated && p.norms.residual;
+    const bool is_divided = !has_factors(p.norms), is_added = !GATED && p.norms.residual;
     launch_dependents();
     // One of those that only keep a multiprocessor.
     if (first >= p.n) {
@@ -49,8 +48,8 @@ __device__ void gemv_shared(const FewTokensParams<T>& p) {
         }
         __syncwarp();
         for (int r = lane; r < ROWS; r += 32) {
-            const int column = min(is_gated ? first + r / 16 * 8 + r % 8 : first + r, p.n - 1);
-            const int row = is_gated && r % 16 >= 8 ? p.n + column : column;
+            const int column = min(GATED ? first + r / 16 * 8 + r % 8 : first + r, p.n - 1);
+            const int row = GATED && r % 16 >= 8 ? p.n + column : column;
             copy_row(shared_address(weights + r * row_numbers), p.weight + size_t(row) * p.k, p.k * sizeof(T), full);
         }
     }
@@ -81,8 +80,8 @@ __device__ void gemv_shared(const FewTokensParams<T>& p) {
     if (!is_divided && warp < p.m) squares = load_squares<SQUARES>(p.norms, warp);
     // Of the number `i` that this thread block stores.
     const auto before_of = [&](int i) {
-        const int column = first + i % ROWS;
-        return load_before(p.norms, size_t(i / ROWS) * p.out_stride + column, column, i < p.m * ROWS && column < p.n);
+        const int column = first + i % COLUMNS;
+        return load_before(p.norms, size_t(i / COLUMNS) * p.out_stride + column, column, i < p.m * COLUMNS && column < p.n);
     };
     Before before{};
     if (is_added) before = before_of(threadIdx.x);
@@ -128,18 +127,18 @@ __device__ void gemv_shared(const FewTokensParams<T>& p) {
         return narrow<T>(fmaf(sum_of_warps, is_divided ? 1.0f : factors[of_token], p.bias ? p.bias[column] : 0.0f));
     };
     // Eight lanes have an eight of one token: all of a warp go on.
-    for (int i = threadIdx.x; is_added && i / 32 * 32 < p.m * ROWS; i += blockDim.x) {
-        const int of_token = i / ROWS, column = first + i % ROWS;
-        const bool is_there = i < p.m * ROWS && column < p.n;
+    for (int i = threadIdx.x; is_added && i / 32 * 32 < p.m * COLUMNS; i += blockDim.x) {
+        const int of_token = i / COLUMNS, column = first + i % COLUMNS;
+        const bool is_there = i < p.m * COLUMNS && column < p.n;
         if (i >= blockDim.x) before = before_of(i);
-        const T delta = is_there ? total(of_token, i % ROWS, column) : T{};
+        const T delta = is_there ? total(of_token, i % COLUMNS, column) : T{};
         add_number(p.norms, p.out, size_t(of_token) * p.out_stride + column, of_token, column, is_there, before, delta);
     }
-    for (int i = threadIdx.x; !is_added && i < p.m * columns; i += blockDim.x) {
-        const int halves = i / (ROWS / 2), of_token = is_gated ? halves : halves / 2, c = i - of_token * columns, column = first + c;
+    for (int i = threadIdx.x; !is_added && i < p.m * COLUMNS; i += blockDim.x) {
+        const int of_token = i / COLUMNS, c = i % COLUMNS, column = first + c;
         if (column >= p.n) continue;
         T* to = p.out + size_t(of_token) * p.out_stride + column;
-        if (is_gated) {
+        if constexpr (GATED) {
             const int row = c / 8 * 16 + c % 8;
             const float gate = widen<T>(total(of_token, row, column)), up = widen<T>(total(of_token, row + 8, p.n + column));
             *to = narrow<T>(activate_mul(gate, p.is_gelu_tanh ? GeluTanh::exponent(gate) : Silu::exponent(gate), up));
@@ -149,19 +148,24 @@ __device__ void gemv_shared(const FewTokensParams<T>& p) {
     }
 }
 
-#define KERNEL(rows, tiles, halves, steps, early, dtype)                                                      \
-    extern "C" __global__ void __launch_bounds__(rows == 8 ? 512 : 256)                                       \
-        nvllm_k_gemv_shared_r##rows##_s##steps##_##dtype(const __grid_constant__ FewTokensParams<dtype> p) {  \
-        gemv_shared<dtype, tiles, halves, steps, early>(p);                                                   \
+#define KERNEL(name, rows, tiles, halves, steps, early, is_gated, dtype)                                            \
+    extern "C" __global__ void __launch_bounds__(rows == 8 ? 512 : 256)                                             \
+        nvllm_k_gemv_shared_##name##r##rows##_s##steps##_##dtype(const __grid_constant__ FewTokensParams<dtype> p) { \
+        gemv_shared<dtype, tiles, halves, steps, early, is_gated>(p);                                                \
     }
-#define KERNELS(rows, tiles, halves, steps, early)  \
-    KERNEL(rows, tiles, halves, steps, early, bf16) \
-    KERNEL(rows, tiles, halves, steps, early, f16)
+#define KERNELS(name, rows, tiles, halves, steps, early, is_gated)  \
+    KERNEL(name, rows, tiles, halves, steps, early, is_gated, bf16) \
+    KERNEL(name, rows, tiles, halves, steps, early, is_gated, f16)
 
-KERNELS(8, 1, 1, 2, 2)
-KERNELS(8, 1, 1, 4, 2)
-KERNELS(16, 1, 2, 2, 3)
-KERNELS(16, 1, 2, 4, 3)
-KERNELS(32, 2, 2, 2, 3)
-KERNELS(32, 2, 2, 4, 3)
-KERNELS(48, 3, 2, 2, 3)
+KERNELS(, 8, 1, 1, 2, 2, false)
+KERNELS(, 8, 1, 1, 4, 2, false)
+KERNELS(, 16, 1, 2, 2, 3, false)
+KERNELS(, 16, 1, 2, 4, 3, false)
+KERNELS(, 32, 2, 2, 2, 3, false)
+KERNELS(, 32, 2, 2, 4, 3, false)
+KERNELS(, 48, 3, 2, 2, 3, false)
+KERNELS(gated_, 16, 1, 2, 2, 3, true)
+KERNELS(gated_, 16, 1, 2, 4, 3, true)
+KERNELS(gated_, 32, 2, 2, 2, 3, true)
+KERNELS(gated_, 32, 2, 2, 4, 3, true)
+KERNELS(gated_, 48, 3, 2, 2, 3, true)

@@ -1,4 +1,4 @@
-// A linear layer for up to 64 tokens. Contract: src/compute/ops/linear.rs, and src/compute/ops/gated_linear.rs where results are gated. Reference:
+// A linear layer for up to 64 tokens. Contract: src/compute/ops/linear.rs, and src/compute/ops/gated_linear.rs where GATED. Reference:
 // src/compute/cpu/linear.
 //
 // Memory-bound: reads each weight once, 2 n k bytes. One thread block a multiprocessor walks over tiles of 8 CT columns. Its warps share
@@ -23,11 +23,10 @@
 #include "common/tensor_core.cuh"
 
 // Grid [thread blocks, at most one a tile], block [32 * warps], shared [32 + warps * (STAGES * (8 CT + m) * 128 + SETS * m * 8 CT * 4) bytes].
-template <class T, int TOKENS, int CT, int STAGES, int SETS>
+template <class T, int TOKENS, int CT, int STAGES, int SETS, bool GATED>
 __device__ void gemv_stream(const FewTokensParams<T>& p) {
-    constexpr int DEPTH = 64, COLUMNS = 8 * CT;  // of weights
-    const bool is_gated = CT == 2 && TOKENS <= 8 && p.is_gated;
-    const int outputs = is_gated ? 8 : COLUMNS;  // columns of `out` of a tile
+    static_assert(!GATED || CT == 2);
+    constexpr int DEPTH = 64, COLUMNS = 8 * CT, OUTPUTS = GATED ? 8 : COLUMNS;  // of weights, and of `out`
     constexpr int FOURS = (TOKENS + 3) / 4, EIGHTS = (TOKENS + 7) / 8, TILES = (EIGHTS + 1) / 2;  // of 4, 8 and 16 tokens
     extern __shared__ __align__(128) uint8_t shared[];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
@@ -36,8 +35,8 @@ __device__ void gemv_stream(const FewTokensParams<T>& p) {
     float* parts = reinterpret_cast<float*>(shared + size_t(warps) * STAGES * stage_numbers * sizeof(T));  // [SETS, warps, m, COLUMNS]
     float* factors = parts + SETS * warps * p.m * COLUMNS;                                                   // [8]
     constexpr bool IS_FEW = TOKENS <= 8;
-    const bool is_divided = !IS_FEW || !has_factors(p.norms), is_added = IS_FEW && !is_gated && p.norms.residual;
-    const int steps = (p.k + DEPTH * warps - 1) / (DEPTH * warps), tiles = (p.n + outputs - 1) / outputs;
+    const bool is_divided = !IS_FEW || !has_factors(p.norms), is_added = IS_FEW && !GATED && p.norms.residual;
+    const int steps = (p.k + DEPTH * warps - 1) / (DEPTH * warps), tiles = (p.n + OUTPUTS - 1) / OUTPUTS;
     launch_dependents();
 
     // Odd rows lie with their halves exchanged, so that eight lanes that read two rows find eight bank groups.
@@ -50,8 +49,8 @@ __device__ void gemv_stream(const FewTokensParams<T>& p) {
         const uint32_t to = shared_address(ring + stage * stage_numbers) + place(copied_row, copied_chunk) * 16;
 #pragma unroll
         for (int j = 0; j < 2 * CT; j++) {
-            const int column = min(tile * outputs + 4 * (is_gated ? j % 2 : j) + copied_row, p.n - 1);
-            const int row = is_gated && j >= CT ? p.n + column : column;
+            const int column = min(tile * OUTPUTS + 4 * (GATED ? j % 2 : j) + copied_row, p.n - 1);
+            const int row = GATED && j >= CT ? p.n + column : column;
             copy_async(to + j * 512, k < p.k ? p.weight + size_t(row) * p.k + k : p.weight, k < p.k ? 16 : 0, policy);
         }
     };
@@ -111,7 +110,7 @@ __device__ void gemv_stream(const FewTokensParams<T>& p) {
         float sum[TILES][CT][4] = {};
         // Of the number `i` of the tile.
         const auto before_of = [&](int i) {
-            const int column = tile * outputs + i % COLUMNS;
+            const int column = tile * OUTPUTS + i % COLUMNS;
             return load_before(p.norms, size_t(i / COLUMNS) * p.out_stride + column, column, i < p.m * COLUMNS && column < p.n);
         };
         Before before{};
@@ -164,7 +163,7 @@ __device__ void gemv_stream(const FewTokensParams<T>& p) {
         }
         __syncthreads();
         // A thread adds up a row of weights. Of gated results, a gate and its up are eight lanes apart; of added ones, eight lanes have an eight.
-        const int together = is_gated || is_added ? 32 : 1;
+        const int together = GATED || is_added ? 32 : 1;
         for (int i = threadIdx.x; i / together * together < p.m * COLUMNS; i += blockDim.x) {
             const float* from = parts + set * warps * p.m * COLUMNS + i;
             float total = 0.0f;
@@ -172,12 +171,12 @@ __device__ void gemv_stream(const FewTokensParams<T>& p) {
 #pragma unroll 4
                 for (int w = 0; w < warps; w++) total += from[w * p.m * COLUMNS];
             }
-            const int token = i / COLUMNS, column = tile * outputs + (i & outputs - 1);
+            const int token = i / COLUMNS, column = tile * OUTPUTS + i % OUTPUTS;
             const float factor = is_divided || token >= p.m ? 1.0f : factors[token];
-            if (is_gated) {
-                const bool is_up = i % COLUMNS >= outputs;
+            if constexpr (GATED) {
+                const bool is_up = i % COLUMNS >= OUTPUTS;
                 const float bias = p.bias && column < p.n ? p.bias[is_up ? p.n + column : column] : 0.0f;
-                const float gate = widen<T>(narrow<T>(fmaf(total, factor, bias))), up = __shfl_down_sync(0xffffffffu, gate, outputs);
+                const float gate = widen<T>(narrow<T>(fmaf(total, factor, bias))), up = __shfl_down_sync(0xffffffffu, gate, OUTPUTS);
                 if (is_up || token >= p.m || column >= p.n) continue;
                 const float exponent = p.is_gelu_tanh ? GeluTanh::exponent(gate) : Silu::exponent(gate);
                 p.out[size_t(token) * p.out_stride + column] = narrow<T>(activate_mul(gate, exponent, up));
@@ -197,14 +196,17 @@ __device__ void gemv_stream(const FewTokensParams<T>& p) {
 }
 
 // DEEP: those that take nearly all of a multiprocessor.
-#define KERNEL(tokens, columns, warps, stages, sets, deep, dtype)                                                             \
+#define KERNEL(name, tokens, columns, warps, stages, sets, deep, is_gated, dtype)                                             \
     extern "C" __global__ void __launch_bounds__(32 * warps)                                                                 \
-        nvllm_k_gemv_stream_m##tokens##_c##columns##deep##_##dtype(const __grid_constant__ FewTokensParams<dtype> p) {       \
-        gemv_stream<dtype, tokens, columns / 8, stages, sets>(p);                                                            \
+        nvllm_k_gemv_stream_##name##m##tokens##_c##columns##deep##_##dtype(const __grid_constant__ FewTokensParams<dtype> p) { \
+        gemv_stream<dtype, tokens, columns / 8, stages, sets, is_gated>(p);                                                \
     }
-#define KERNELS(tokens, columns, warps, stages, sets, deep)       \
-    KERNEL(tokens, columns, warps, stages, sets, deep, bf16)      \
-    KERNEL(tokens, columns, warps, stages, sets, deep, f16)
+#define KERNELS(tokens, columns, warps, stages, sets, deep)                             \
+    KERNEL(, tokens, columns, warps, stages, sets, deep, false, bf16)    \
+    KERNEL(, tokens, columns, warps, stages, sets, deep, false, f16)
+#define GATED_KERNELS(tokens, columns, warps, stages, sets, deep)                                \
+    KERNEL(gated_, tokens, columns, warps, stages, sets, deep, true, bf16)    \
+    KERNEL(gated_, tokens, columns, warps, stages, sets, deep, true, f16)
 
 KERNELS(4, 8, 16, 4, 2, )
 KERNELS(4, 16, 8, 5, 2, )
@@ -218,3 +220,7 @@ KERNELS(64, 8, 4, 4, 1, )
 KERNELS(64, 32, 4, 3, 1, )
 KERNELS(4, 16, 8, 11, 2, _deep)
 KERNELS(8, 16, 8, 9, 2, _deep)
+GATED_KERNELS(4, 16, 8, 5, 2, )
+GATED_KERNELS(8, 16, 8, 4, 2, )
+GATED_KERNELS(4, 16, 8, 11, 2, _deep)
+GATED_KERNELS(8, 16, 8, 9, 2, _deep)

@@ -29,7 +29,6 @@ struct FewTokensParams {
     int k;              // a multiple of 8
     int out_stride;
     int x_stride;       // a multiple of 8
-    int is_gated;
     int is_gelu_tanh;   // the activation of gated results, else SiLU
 };
 

@@ -61,7 +61,7 @@ fn a_gpu_is_explained_without_one() {
                 "gemv_shared_r8_s2",
                 "attention_decode_raw_d64",
                 "gemv_shared_r8_s2",
-                "gemv_shared_r16_s2",
+                "gemv_shared_gated_r16_s2",
                 "gemv_shared_r8_s2",
                 "gemv_shared_r16_s2",
             ],

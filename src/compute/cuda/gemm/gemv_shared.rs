@@ -33,14 +33,30 @@ struct Variant {
     rows: usize,
     /// Of [`DEPTH`], for each warp, at most.
     steps: usize,
+    is_gated: bool,
 }
 
 const fn variant(rows: usize, steps: usize) -> Variant {
-    Variant { rows, steps }
+    Variant { rows, steps, is_gated: false }
+}
+const fn gated(rows: usize, steps: usize) -> Variant {
+    Variant { rows, steps, is_gated: true }
 }
 /// The first that fits is the best.
-const VARIANTS: [Variant; 7] =
-    [variant(8, 2), variant(8, 4), variant(16, 2), variant(16, 4), variant(32, 2), variant(32, 4), variant(48, 2)];
+const VARIANTS: [Variant; 12] = [
+    variant(8, 2),
+    variant(8, 4),
+    variant(16, 2),
+    variant(16, 4),
+    variant(32, 2),
+    variant(32, 4),
+    variant(48, 2),
+    gated(16, 2),
+    gated(16, 4),
+    gated(32, 2),
+    gated(32, 4),
+    gated(48, 2),
+];
 
 impl Variant {
     /// Warps among which k is cut: as many as in the kernels of `gemv_stream.cu` for 8 columns, and for 16.
@@ -49,7 +65,7 @@ impl Variant {
     }
 
     fn name(self) -> String {
-        format!("gemv_shared_r{}_s{}", self.rows, self.steps)
+        format!("gemv_shared_{}r{}_s{}", if self.is_gated { "gated_" } else { "" }, self.rows, self.steps)
     }
 
     fn shared_bytes(self, m: usize, k: usize) -> usize {
@@ -82,8 +98,7 @@ impl Plan {
         let streamed_columns = gemv_stream::chosen(m, n, gpu)?.columns;
         let of_block = shared_of_block(n, k, gpu);
         let variant = VARIANTS.iter().position(|variant| {
-            // Eight gates and their ups.
-            (!is_gated || variant.rows > 8)
+            variant.is_gated == is_gated
                 && n.div_ceil(variant.rows) <= gpu.processors
                 && k.div_ceil(DEPTH * variant.warps(k)) <= variant.steps
                 // One answer for all numbers of tokens.
@@ -176,7 +191,7 @@ mod tests {
                     let variant = VARIANTS[plan.variant];
                     let what = format!("{m} x {n} x {k} on {processors}, {epilogue:?}: {plan:?}");
                     // Of gates and ups alike.
-                    let halves = if epilogue == Epilogue::Gated { 2 } else { 1 };
+                    let halves = if variant.is_gated { 2 } else { 1 };
                     assert!(plan.blocks * (variant.rows / halves) >= n / halves, "{what}");
                     assert!(variant.shared_bytes(m, k) <= plan.shared_bytes, "{what}");
                     assert!(variant.steps * variant.warps(k) * DEPTH >= k, "{what}");

@@ -5,7 +5,7 @@ use super::plan::{Gemm, Gpu};
 use super::product::{FewTokensParams, Product, Results};
 use crate::cuda::device::Device;
 use crate::cuda::driver::Facts;
-use crate::cuda::kernels::{DEPENDENT_LAUNCH, Kernel};
+use crate::cuda::kernels::{DEPENDENT_LAUNCH, Kernel, suffix};
 use base::error::Result;
 
 /// A kernel of the file: `KERNELS` at its end.
@@ -64,12 +64,13 @@ impl Variant {
         n.div_ceil(self.columns).div_ceil(processors) * (self.columns + self.tokens.max(8))
     }
 
-    fn name(&self, is_deep: bool) -> String {
-        format!("gemv_stream_m{}_c{}{}", self.tokens, self.columns, if is_deep { "_deep" } else { "" })
+    fn name(&self, is_gated: bool, is_deep: bool) -> String {
+        let (gated, deep) = (if is_gated { "gated_" } else { "" }, if is_deep { "_deep" } else { "" });
+        format!("gemv_stream_{gated}m{}_c{}{deep}", self.tokens, self.columns)
     }
 
-    /// Whether the kernel knows gates: their tiles are 8 gates and 8 ups.
-    fn knows_gates(&self) -> bool {
+    /// Whether the file has a kernel for gates of this variant: their tiles are 8 gates and 8 ups.
+    fn is_gated(&self) -> bool {
         self.tokens <= 8 && self.columns == 16
     }
 }
@@ -126,7 +127,7 @@ impl Plan {
         let pays = n * k * gpu.dtype.bytes() >= DEEP_BYTES_MIN * facts.processors;
         let deep = deep(facts).find(is_deep).filter(|_| pays);
         let variant = deep.unwrap_or(chosen);
-        if gemm.is_gated() && !variant.knows_gates() {
+        if gemm.is_gated() && !variant.is_gated() {
             return None;
         }
         let warps = variant.warps(k);
@@ -136,8 +137,8 @@ impl Plan {
     }
 
     /// The name of the kernel, without the number type.
-    pub fn kernel(&self) -> String {
-        self.variant.name(self.is_deep)
+    pub fn kernel(&self, is_gated: bool) -> String {
+        self.variant.name(is_gated, self.is_deep)
     }
 
     pub fn grid(&self) -> Grid {
@@ -148,7 +149,8 @@ impl Plan {
 struct Loaded {
     variant: Variant,
     is_deep: bool,
-    kernel: Kernel,
+    sums: Kernel,
+    gated: Option<Kernel>,
 }
 
 /// The kernels.
@@ -158,10 +160,16 @@ impl Kernels {
     /// Loads them.
     pub fn new(device: &Device) -> Result<Kernels> {
         let facts = device.facts();
+        let module = device.module("gemv_stream")?;
         let load = |(variant, is_deep): (Variant, bool)| -> Result<Loaded> {
-            let kernel = device.kernel("gemv_stream", &variant.name(is_deep))?;
-            kernel.allow_shared(variant.shared_bytes(variant.tokens, variant.warps_max).max(alone_bytes(facts)))?;
-            Ok(Loaded { variant, is_deep, kernel })
+            let kernel = |is_gated| -> Result<Kernel> {
+                let name = variant.name(is_gated, is_deep);
+                let kernel = Kernel::new(&module, &format!("{name}_{}", suffix(device.dtype)))?;
+                kernel.allow_shared(variant.shared_bytes(variant.tokens, variant.warps_max).max(alone_bytes(facts)))?;
+                Ok(kernel)
+            };
+            let gated = if variant.is_gated() { Some(kernel(true)?) } else { None };
+            Ok(Loaded { variant, is_deep, sums: kernel(false)?, gated })
         };
         let all = variants(facts).map(|variant| (variant, false)).chain(deep(facts).map(|variant| (variant, true)));
         Ok(Kernels(all.map(load).collect::<Result<_>>()?))
@@ -170,8 +178,12 @@ impl Kernels {
     /// Launches a product of at most 64 tokens.
     pub fn run(&self, device: &Device, product: &Product, results: Results, plan: &Plan) -> Result<()> {
         let is_planned = |loaded: &&Loaded| loaded.variant == plan.variant && loaded.is_deep == plan.is_deep;
-        let Loaded { kernel, .. } = self.0.iter().find(is_planned).expect("plans are made of what is loaded");
+        let Loaded { sums, gated, .. } = self.0.iter().find(is_planned).expect("plans are made of what is loaded");
         let Grid { blocks, threads, shared_bytes } = plan.grid();
+        let kernel = match results {
+            Results::Sums => sums,
+            Results::Gated(_) => gated.as_ref().expect("plans of gates are made of what is loaded"),
+        };
         kernel.launch(device.chaining, blocks, threads, shared_bytes, &FewTokensParams::new(product, results))
     }
 }

@@ -119,7 +119,7 @@ impl Launch {
             Launch::SwapAb(launch) => launch.kernel(gemm.epilogue),
             Launch::Gated(plan) => plan.kernel(),
             Launch::GemvShared(plan) => plan.kernel(),
-            Launch::GemvStream(plan) => plan.kernel(),
+            Launch::GemvStream(plan) => plan.kernel(gemm.is_gated()),
             Launch::Cublaslt => CUBLASLT.to_owned(),
             Launch::Tiled(plan) => plan.kernel(),
             Launch::QuantizedSwapAb(plan) => plan.kernel(),

@@ -42,7 +42,6 @@ params! {
         k: i32,
         out_stride: i32,
         x_stride: i32,
-        is_gated: i32,
         is_gelu_tanh: i32,
     }
 }
@@ -142,7 +141,6 @@ impl FewTokensParams {
             k: params.k,
             out_stride: params.out_stride,
             x_stride: params.x_stride,
-            is_gated: i32::from(results != Results::Sums),
             is_gelu_tanh: i32::from(results == Results::Gated(Activation::GeluTanh)),
         }
     }
