@@ -61,9 +61,8 @@ __device__ inline void multiply(float (&sum)[TOKENS / 2], uint64_t a, uint64_t b
 template <class T, int GROUPS, int TOKENS, Results RESULTS>
 __device__ void gemm_full_n(const GemmSwapAbParams<T>& p) {
     constexpr int ROWS = 64 * GROUPS, STAGE = (ROWS + TOKENS) * 128, MULTIPLYING = 128 * GROUPS;
-    constexpr bool IS_ADDED = RESULTS == Results::ADDED;
-    const bool is_gated = !IS_ADDED && p.is_gated;
-    const int columns = is_gated ? 32 : 64;  // of `out`, of a warpgroup
+    constexpr bool IS_GATED = RESULTS == Results::GATED, IS_ADDED = RESULTS == Results::ADDED;
+    constexpr int COLUMNS = IS_GATED ? 32 : 64;  // of `out`, of a warpgroup
     extern __shared__ __align__(1024) uint8_t shared[];
     const uint32_t first_bytes = shared_address(shared);
     const uint32_t full = first_bytes, empty = full + 8 * STAGES_MAX, ring = first_bytes + TALL_BARRIER_BYTES;
@@ -83,7 +82,7 @@ __device__ void gemm_full_n(const GemmSwapAbParams<T>& p) {
     const int pairs = (p.k / 64 + 1) / 2;
     const int first_step = (pairs * part >> log_split) * 2, steps = min((pairs * (part + 1) >> log_split) * 2, p.k / 64) - first_step;
     const int box_tokens = tokens_of_tile(p.m, 1);
-    const int first_column = blockIdx.y * (GROUPS * columns);
+    const int first_column = blockIdx.y * (GROUPS * COLUMNS);
 
     if (warp >= 4 * GROUPS) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COPY_REGISTERS));
@@ -96,7 +95,7 @@ __device__ void gemm_full_n(const GemmSwapAbParams<T>& p) {
         } else if (elect_lane()) {
             const auto copy_weights = [&](int slot, int step) {
                 barrier_expect(full + 8 * slot, (ROWS + box_tokens) * 128);
-                if (is_gated) {
+                if constexpr (IS_GATED) {
                     copy_box_of_halves(ring + slot * STAGE, &p.weight, first_column / 8, first_step + step, full + 8 * slot, EVICT_FIRST);
                 } else {
                     copy_box(ring + slot * STAGE, &p.weight, first_column, first_step + step, full + 8 * slot, EVICT_FIRST);
@@ -149,11 +148,11 @@ __device__ void gemm_full_n(const GemmSwapAbParams<T>& p) {
         // From here on the ring holds sums and results: all copies to it have been waited for, and all warps have multiplied them.
         consumers_sync<MULTIPLYING>();
         if (!IS_ADDED && p.norms.squares) factors_wait<MULTIPLYING + FACTOR_THREADS>();
-        const int group_column = first_column + group * columns;
+        const int group_column = first_column + group * COLUMNS;
         // Of weights: the two rows that this thread has sums of.
-        const int row = group_column + warp % 4 * (is_gated ? 8 : 16) + lane / 4, high = row + (is_gated ? p.n : 8);
+        const int row = group_column + warp % 4 * (IS_GATED ? 8 : 16) + lane / 4, high = row + (IS_GATED ? p.n : 8);
         const float bias_low = p.bias && row < p.n ? p.bias[row] : 0.0f;
-        const float bias_high = p.bias && (is_gated ? row : high) < p.n ? p.bias[high] : 0.0f;
+        const float bias_high = p.bias && (IS_GATED ? row : high) < p.n ? p.bias[high] : 0.0f;
         // 16 tokens, of sums that begin at token `16 * sixteen`, to row `to` and the next of the results.
         const auto store_sixteen = [&](uint32_t results, int sixteen, int to, const float4& a, const float4& b) {
             float2 f = make_float2(1.0f, 1.0f), g = f;
@@ -226,10 +225,10 @@ __device__ void gemm_full_n(const GemmSwapAbParams<T>& p) {
         } else {
             const bool is_whole = p.out_stride % 8 == 0 && reinterpret_cast<uintptr_t>(p.out) % 16 == 0;
             const int tokens = min(end, p.m) - first_token;
-            for (int i = thread; i < tokens * (columns / 8); i += 128) {
-                const int at = i / (columns / 8), eight = i % (columns / 8), column = group_column + eight * 8;
+            for (int i = thread; i < tokens * (COLUMNS / 8); i += 128) {
+                const int at = i / (COLUMNS / 8), eight = i % (COLUMNS / 8), column = group_column + eight * 8;
                 const auto chunk = [&](int chunk) { return *reinterpret_cast<const Eight*>(shared + results + at * 128 + (chunk ^ at % 8) * 16); };
-                const Eight eights = is_gated ? gated_eight<T>(p.is_gelu_tanh, chunk(2 * eight), chunk(2 * eight + 1)) : chunk(eight);
+                const Eight eights = IS_GATED ? gated_eight<T>(p.is_gelu_tanh, chunk(2 * eight), chunk(2 * eight + 1)) : chunk(eight);
                 T* to = p.out + size_t(first_token + at) * p.out_stride + column;
                 if (is_whole && column + 8 <= p.n) {
                     store_eight(to, eights);
@@ -261,13 +260,16 @@ __device__ void gemm_full_n(const GemmSwapAbParams<T>& p) {
         nvllm_k_gemm_full_n_##name##g##groups##_t##tokens##_##dtype(const __grid_constant__ GemmSwapAbParams<dtype> p) { \
         BODY(gemm_full_n<dtype, groups, tokens, results>(p))                                                   \
     }
-#define KERNELS(tokens)                             \
-    KERNEL(, 1, tokens, Results::STORED, bf16)      \
-    KERNEL(, 2, tokens, Results::STORED, bf16)      \
-    KERNEL(, 3, tokens, Results::STORED, bf16)      \
-    KERNEL(, 1, tokens, Results::STORED, f16)       \
-    KERNEL(, 2, tokens, Results::STORED, f16)       \
-    KERNEL(, 3, tokens, Results::STORED, f16)
+#define KERNELS_OF(groups, tokens, dtype)                       \
+    KERNEL(, groups, tokens, Results::SUMS, dtype)              \
+    KERNEL(gated_, groups, tokens, Results::GATED, dtype)
+#define KERNELS(tokens)                                         \
+    KERNELS_OF(1, tokens, bf16)                                 \
+    KERNELS_OF(2, tokens, bf16)                                 \
+    KERNELS_OF(3, tokens, bf16)                                 \
+    KERNELS_OF(1, tokens, f16)                                  \
+    KERNELS_OF(2, tokens, f16)                                  \
+    KERNELS_OF(3, tokens, f16)
 // In f16, a row that is not yet divided could be out of range.
 #define ADDED_KERNEL(tokens) KERNEL(added_, 1, tokens, Results::ADDED, bf16)
 

@@ -22,9 +22,10 @@ __device__ inline float2 bias_of(const GemmSwapAbParams<T>& p, int column, int h
 }
 
 // Grid [tiles of tokens, tiles of columns], block [320], shared [BARRIER_BYTES + stages * (128 + COLUMNS) * 128 bytes]. COLUMNS: rows of weights of a tile.
-template <class T, int COLUMNS, bool IS_GATED>
+template <class T, int COLUMNS, Results RESULTS>
 __device__ void gemm_m128(const GemmSwapAbParams<T>& p) {
     constexpr int STAGE = (TOKENS + COLUMNS) * 128, X_BYTES = TOKENS * 128;
+    constexpr bool IS_GATED = RESULTS == Results::GATED;
     constexpr int OUT = IS_GATED ? COLUMNS / 2 : COLUMNS;  // columns of `out`
     constexpr int PITCH = OUT * 2 + 16;                    // from token to token of results in shared memory
     extern __shared__ __align__(1024) uint8_t shared[];
@@ -142,15 +143,15 @@ __device__ void gemm_m128(const GemmSwapAbParams<T>& p) {
 #else
 #define BODY(...)
 #endif
-#define KERNEL(name, columns, is_gated, dtype)                                                                        \
+#define KERNEL(name, columns, results, dtype)                                                                         \
     extern "C" __global__ void __launch_bounds__(32 * (CONSUMERS + 2), 1)                                             \
         nvllm_k_gemm_m128_##name##_##dtype(const __grid_constant__ GemmSwapAbParams<dtype> p) {                          \
-        BODY(gemm_m128<dtype, columns, is_gated>(p))                                                                 \
+        BODY(gemm_m128<dtype, columns, results>(p))                                                                  \
     }
 #define KERNELS(dtype)                            \
-    KERNEL(c64, 64, false, dtype)       \
-    KERNEL(gated_c64, 64, true, dtype)  \
-    KERNEL(gated_c96, 96, true, dtype)
+    KERNEL(c64, 64, Results::SUMS, dtype)         \
+    KERNEL(gated_c64, 64, Results::GATED, dtype)  \
+    KERNEL(gated_c96, 96, Results::GATED, dtype)
 
 KERNELS(bf16)
 KERNELS(f16)

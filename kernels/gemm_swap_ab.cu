@@ -13,7 +13,7 @@
 // for many tokens at the end of this file, which large layers take from 129 tokens on: their thread blocks compute one tile of 128 columns
 // after another, by two warpgroups.
 //
-// Gated results are activated gates times up (contract: src/compute/ops/gated_linear.rs). Their weights are
+// Kernels for `Results::GATED` activate gates and multiply by up before they store (contract: src/compute/ops/gated_linear.rs). Their weights are
 // gate over up; the rows of a tile are 8 of gate, then the same 8 of up, in turn, so that a thread holds a gate and its up.
 //
 // Kernels for `Results::ADDED` add their sums to the residual stream (contract: src/compute/ops/linear_add_norm.rs). They store the stream, the
@@ -57,10 +57,9 @@ template <class T, int TOKENS, int DEPTH, Parts PARTS, Results RESULTS>
 __device__ void gemm_swap_ab(const GemmSwapAbParams<T>& p) {
     constexpr int STAGE = DEPTH * (ROWS + TOKENS) * 128;
     constexpr int UNITS = TOKENS / 8 * CONSUMERS;  // of 16 rows x 8 tokens, which a warp holds in four registers
-    constexpr bool IS_ADDED = RESULTS == Results::ADDED;
-    const bool is_gated = !IS_ADDED && PARTS == Parts::ONE && p.is_gated;
+    constexpr bool IS_GATED = RESULTS == Results::GATED, IS_ADDED = RESULTS == Results::ADDED;
     constexpr int ROUNDS = TOKENS * 8 / (32 * CONSUMERS);  // in which the threads that multiply store eights of the tile
-    const int columns = is_gated ? ROWS / 2 : ROWS;  // of `out`
+    constexpr int COLUMNS = IS_GATED ? ROWS / 2 : ROWS;  // of `out`
     extern __shared__ __align__(1024) uint8_t shared[];
     const uint32_t first_bytes = shared_address(shared);
     const uint32_t full = first_bytes, empty = full + 8 * STAGES_MAX, received = empty + 8 * STAGES_MAX;
@@ -87,14 +86,14 @@ __device__ void gemm_swap_ab(const GemmSwapAbParams<T>& p) {
     const int first_step = (pairs * part >> log_split) * (2 / DEPTH), steps = (pairs * (part + 1) >> log_split) * (2 / DEPTH) - first_step;
     constexpr bool IS_FITTED = DEPTH == 1 || PARTS == Parts::IN_TURN;
     const int tile_tokens = IS_FITTED ? tokens_of_tile(p.m, gridDim.x >> log_split) : TOKENS;
-    const int first_token = (blockIdx.x >> log_split) * tile_tokens, first_column = blockIdx.y * columns;
+    const int first_token = (blockIdx.x >> log_split) * tile_tokens, first_column = blockIdx.y * COLUMNS;
 
     if (warp == CONSUMERS) {
         if (elect_lane()) {
             const auto copy_weights = [&](int slot, int step) {
                 barrier_expect(full + 8 * slot, DEPTH * (ROWS + tile_tokens) * 128);
                 const int chunk = (first_step + step) * DEPTH;
-                if (is_gated) {
+                if constexpr (IS_GATED) {
                     copy_box_of_halves(ring + slot * STAGE, &p.weight, first_column / 8, chunk, full + 8 * slot, EVICT_FIRST);
                 } else {
                     copy_box(ring + slot * STAGE, &p.weight, first_column, chunk, full + 8 * slot, EVICT_FIRST);
@@ -116,9 +115,9 @@ __device__ void gemm_swap_ab(const GemmSwapAbParams<T>& p) {
         if (p.split > 1) cluster_wait();
     } else {
         // Of weights: the two rows that this thread has sums of.
-        const int row = first_column + warp * (is_gated ? 8 : 16) + lane / 4, high = row + (is_gated ? p.n : 8);
+        const int row = first_column + warp * (IS_GATED ? 8 : 16) + lane / 4, high = row + (IS_GATED ? p.n : 8);
         const float bias_low = p.bias && row < p.n ? p.bias[row] : 0.0f;
-        const float bias_high = p.bias && (is_gated ? row : high) < p.n ? p.bias[high] : 0.0f;
+        const float bias_high = p.bias && (IS_GATED ? row : high) < p.n ? p.bias[high] : 0.0f;
         // Of added results: the eights of the tile that this thread stores, one in each round, all of the same columns.
         const int per_part = UNITS >> log_split, first_unit = part * per_part;
         const int eights = min(8, 2 * per_part), eight_column = first_column + first_unit % CONSUMERS * 16 + threadIdx.x % eights * 8;
@@ -216,13 +215,13 @@ __device__ void gemm_swap_ab(const GemmSwapAbParams<T>& p) {
                     add_eight(p.norms, p.out, p.out_stride, before[round], delta, norm, is_in_round(round), first_token + token, eight_column, 8, blockIdx.y);
                 }
             }
-            for (int i = threadIdx.x; !IS_ADDED && i < TOKENS * (columns / 8); i += 32 * CONSUMERS) {
-                const int token = i / (columns / 8), eight = i % (columns / 8), column = first_column + eight * 8;
+            for (int i = threadIdx.x; !IS_ADDED && i < TOKENS * (COLUMNS / 8); i += 32 * CONSUMERS) {
+                const int token = i / (COLUMNS / 8), eight = i % (COLUMNS / 8), column = first_column + eight * 8;
                 if (token >= tile_tokens || first_token + token >= p.m) break;
                 const auto chunk = [&](int chunk) {
                     return *reinterpret_cast<const Eight*>(shared + BARRIER_BYTES + token * 128 + (chunk ^ token % 8) * 16);
                 };
-                const Eight results = is_gated ? gated_eight<T>(p.is_gelu_tanh, chunk(2 * eight), chunk(2 * eight + 1)) : chunk(eight);
+                const Eight results = IS_GATED ? gated_eight<T>(p.is_gelu_tanh, chunk(2 * eight), chunk(2 * eight + 1)) : chunk(eight);
                 T* to = p.out + size_t(first_token + token) * p.out_stride + column;
                 if (is_whole && column + 8 <= p.n) {
                     *reinterpret_cast<Eight*>(to) = results;
@@ -266,8 +265,8 @@ __device__ void gemm_swap_ab(const GemmSwapAbParams<T>& p) {
                 const uint32_t sums_low = narrow2<T>(fmaf(total.x, f.x, bias_low), fmaf(total.y, f.y, bias_low));
                 const uint32_t sums_high = narrow2<T>(fmaf(total.z, f.x, bias_high), fmaf(total.w, f.y, bias_high));
                 // Eight columns of eight tokens each.
-                uint32_t pairs[2] = {};
-                if (is_gated) {
+                uint32_t pairs[COLUMNS / 32];
+                if constexpr (IS_GATED) {
                     pairs[0] = transpose_matrix(gated2<T>(p.is_gelu_tanh, sums_low, sums_high));
                 } else {
                     pairs[0] = transpose_matrix(sums_low);
@@ -283,18 +282,15 @@ __device__ void gemm_swap_ab(const GemmSwapAbParams<T>& p) {
                 }
                 if (unit / CONSUMERS * 8 >= tile_tokens) break;
                 const int token = first_token + unit / CONSUMERS * 8 + lane / 4;
-                const int column = first_column + warp * (columns / CONSUMERS) + lane % 4 * 2;
+                const int column = first_column + warp * (COLUMNS / CONSUMERS) + lane % 4 * 2;
                 if (token < p.m) {
                     T* to = p.out + size_t(token) * p.out_stride + column;
-                    if (is_whole && column + 8 * (columns / 32 - 1) + 2 <= p.n) {
+                    if (is_whole && column + 8 * (COLUMNS / 32 - 1) + 2 <= p.n) {
 #pragma unroll
-                        for (int i = 0; i < 2; i++) {
-                            if (i < columns / 32) *reinterpret_cast<uint32_t*>(to + 8 * i) = pairs[i];
-                        }
+                        for (int i = 0; i < COLUMNS / 32; i++) *reinterpret_cast<uint32_t*>(to + 8 * i) = pairs[i];
                     } else {
 #pragma unroll
-                        for (int i = 0; i < 2; i++) {
-                            if (i == columns / 32) break;
+                        for (int i = 0; i < COLUMNS / 32; i++) {
                             const T* numbers = reinterpret_cast<const T*>(&pairs[i]);
                             for (int e = 0; e < 2; e++) {
                                 if (column + 8 * i + e < p.n) to[8 * i + e] = numbers[e];
@@ -455,18 +451,29 @@ __device__ void gemm_swap_ab_large(const GemmSwapAbParams<T>& p) {
 #else
 #define BODY(...)
 #endif
-#define KERNEL(name, tokens, depth, parts, results, dtype)                                                            \
+#define KERNEL(tokens, depth, dtype)                                                                                  \
     extern "C" __global__ void __launch_bounds__(32 * (CONSUMERS + 2))                                                \
-        nvllm_k_gemm_swap_ab_##name##t##tokens##_##dtype(const __grid_constant__ GemmSwapAbParams<dtype> p) {         \
-        BODY(gemm_swap_ab<dtype, tokens, depth, parts, results>(p))                                                   \
+        nvllm_k_gemm_swap_ab_t##tokens##_##dtype(const __grid_constant__ GemmSwapAbParams<dtype> p) {                    \
+        BODY(gemm_swap_ab<dtype, tokens, depth, Parts::ONE, Results::SUMS>(p))                                       \
+    }                                                                                                                 \
+    extern "C" __global__ void __launch_bounds__(32 * (CONSUMERS + 2))                                                \
+        nvllm_k_gemm_swap_ab_gated_t##tokens##_##dtype(const __grid_constant__ GemmSwapAbParams<dtype> p) {              \
+        BODY(gemm_swap_ab<dtype, tokens, depth, Parts::ONE, Results::GATED>(p))                                      \
+    }                                                                                                                 \
+    extern "C" __global__ void __launch_bounds__(32 * (CONSUMERS + 2))                                                \
+        nvllm_k_gemm_swap_ab_in_turn_t##tokens##_##dtype(const __grid_constant__ GemmSwapAbParams<dtype> p) {            \
+        BODY(gemm_swap_ab<dtype, tokens, depth, Parts::IN_TURN, Results::SUMS>(p))                                   \
     }
-// In f16, an added row that is not yet divided could be out of range.
-#define KERNELS(tokens, depth)                                                       \
-    KERNEL(, tokens, depth, Parts::ONE, Results::STORED, bf16)                       \
-    KERNEL(, tokens, depth, Parts::ONE, Results::STORED, f16)                        \
-    KERNEL(in_turn_, tokens, depth, Parts::IN_TURN, Results::STORED, bf16)           \
-    KERNEL(in_turn_, tokens, depth, Parts::IN_TURN, Results::STORED, f16)            \
-    KERNEL(added_, tokens, depth, Parts::ONE, Results::ADDED, bf16)
+// In f16, a row that is not yet divided could be out of range.
+#define ADDED_KERNEL(tokens, depth)                                                                                   \
+    extern "C" __global__ void __launch_bounds__(32 * (CONSUMERS + 2))                                                \
+        nvllm_k_gemm_swap_ab_added_t##tokens##_bf16(const __grid_constant__ GemmSwapAbParams<bf16> p) {                  \
+        BODY(gemm_swap_ab<bf16, tokens, depth, Parts::ONE, Results::ADDED>(p))                                       \
+    }
+#define KERNELS(tokens, depth)   \
+    KERNEL(tokens, depth, bf16)  \
+    KERNEL(tokens, depth, f16)   \
+    ADDED_KERNEL(tokens, depth)
 #define LARGE_KERNEL(tokens, parts, name, dtype)                                                                      \
     extern "C" __global__ void __launch_bounds__(128 * (LARGE_GROUPS + 1), 1)                                         \
         nvllm_k_gemm_swap_ab_##name##_##dtype(const __grid_constant__ GemmSwapAbParams<dtype> p) {                       \

@@ -19,15 +19,15 @@ struct GemmSwapAbParams {
     int stages;         // of the ring, at most STAGES_MAX
     int split;          // thread blocks that divide k: a power of two, at most SPLIT_MAX
     int parts;          // of k, a power of two: `split` where that is more than 1, else those that one thread block adds up in turn
-    int is_gated;       // of a gate and its up, both rounded to T, one number of `out`
     int is_gelu_tanh;   // the activation of gated results, else SiLU
     RowNorms<T> norms;
 };
 
 // What becomes of the sums.
 enum class Results {
-    STORED,  // columns of `out`, or where they are gated half as many
-    ADDED,   // rounded to T, then added to the stream
+    SUMS,   // columns of `out`
+    GATED,  // of a gate and its up, both rounded to T, one number of `out`
+    ADDED,  // rounded to T, then added to the stream
 };
 
 constexpr int STAGES_MAX = 16;

@@ -73,7 +73,7 @@ fn a_gpu_is_explained_without_one() {
                 "gemm_swap_ab_t32",
                 "attention_decode_raw_d64",
                 "gemm_swap_ab_added_t32",
-                "gemm_swap_ab_t32",
+                "gemm_swap_ab_gated_t32",
                 "gemm_swap_ab_added_t32",
                 "gemm_swap_ab_t32",
             ],

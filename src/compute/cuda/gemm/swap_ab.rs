@@ -37,7 +37,6 @@ params! {
         stages: i32,
         split: i32,
         parts: i32,
-        is_gated: i32,
         is_gelu_tanh: i32,
         norms: RowNorms,
     }
@@ -166,8 +165,9 @@ impl Plan {
     fn prefix(&self, epilogue: Epilogue) -> &'static str {
         match epilogue {
             Epilogue::AddNorm => "added_",
+            Epilogue::Gated => "gated_",
             Epilogue::Store if self.chains > 1 => "in_turn_",
-            Epilogue::Store | Epilogue::Gated => "",
+            Epilogue::Store => "",
         }
     }
 
@@ -296,6 +296,8 @@ fn tile_name(prefix: &str, tokens: usize) -> String {
 /// The kernels, for all tiles.
 pub struct SwapAb {
     kernels: Vec<Kernel>,
+    /// Those for [`Results::Gated`].
+    gated: Vec<Kernel>,
     /// Those for [`Added`]; none in f16.
     added: Vec<Kernel>,
     /// Of rows of the stream, for as many tiles as there may be. `[TOKENS_MAX / 128, TILE_PARTS_MAX]`, or `[TOKENS_MAX, full_n::PARTS_MAX]`
@@ -323,6 +325,7 @@ impl SwapAb {
         let square_bytes = SQUARES_MAX.max(TOKENS_MAX * full_n::PARTS_MAX) * size_of::<f32>();
         Ok(Some(SwapAb {
             kernels: all("")?,
+            gated: all("gated_")?,
             added,
             squares: Memory::new(&device.context, square_bytes, "sums of squares", "memory_utilization")?,
             invariant: invariant::Kernels::new(load)?,
@@ -381,7 +384,7 @@ impl SwapAb {
     ) -> Result<()> {
         let boxes = plan.boxes((params.m as usize).next_multiple_of(SWIZZLE_ROWS));
         let params = swap_ab_params(device, params, boxes, [plan.stages, plan.split, plan.split], results)?;
-        let (kernel, Grid { blocks, threads, shared_bytes }) = (self.full_n.kernel(plan, results.1), plan.grid());
+        let (kernel, Grid { blocks, threads, shared_bytes }) = (self.full_n.kernel(plan, results), plan.grid());
         kernel.launch_clusters(chaining, blocks, plan.split, threads, shared_bytes, &params)
     }
 
@@ -410,8 +413,9 @@ impl SwapAb {
         let Tile { tokens, depth } = TILES[plan.tile];
         let kernel = match results {
             (_, Norms::Added(..)) => &self.added[plan.tile],
+            (Results::Gated(_), _) => &self.gated[plan.tile],
             (Results::Sums, _) if plan.chains > 1 => &self.invariant.in_turn[plan.tile],
-            (Results::Sums | Results::Gated(_), _) => &self.kernels[plan.tile],
+            (Results::Sums, _) => &self.kernels[plan.tile],
         };
         let tokens = if depth == 1 || plan.split == 1 && plan.chains > 1 {
             (params.m as usize).div_ceil(plan.grid[0]).next_multiple_of(SWIZZLE_ROWS)
@@ -468,7 +472,6 @@ fn swap_ab_params(
         stages: stages as i32,
         split: split as i32,
         parts: parts as i32,
-        is_gated: i32::from(results != Results::Sums),
         is_gelu_tanh: is_gelu_tanh.into(),
         norms: norms.params(),
     })

@@ -1,7 +1,7 @@
 //! The launch of `kernels/gemm_full_n.cu`: layers with many weights, which are read once for all tokens.
 
 use super::{
-    BARRIER_BYTES, BOX_COLUMNS, Boxes, Device, Epilogue, Facts, Grid, Kernel, Norms, STAGES_MAX, TOKENS_MAX,
+    BARRIER_BYTES, BOX_COLUMNS, Boxes, Device, Epilogue, Facts, Grid, Kernel, Norms, Results, STAGES_MAX, TOKENS_MAX,
     TOKENS_MIN, TOKENS_OF_TILE, suffix,
 };
 use base::error::Result;
@@ -96,7 +96,8 @@ fn choice(n: usize, k: usize, gpu: Facts) -> Option<(usize, usize)> {
 /// The name of a kernel of the file.
 pub fn name(groups: usize, tokens: usize, epilogue: Epilogue) -> String {
     let prefix = match epilogue {
-        Epilogue::Store | Epilogue::Gated => "",
+        Epilogue::Store => "",
+        Epilogue::Gated => "gated_",
         Epilogue::AddNorm => "added_",
     };
     format!("gemm_full_n_{prefix}g{groups}_t{tokens}")
@@ -104,7 +105,8 @@ pub fn name(groups: usize, tokens: usize, epilogue: Epilogue) -> String {
 
 /// The kernels of the file, by [`TOKENS`] and [`GROUPS`].
 pub struct Kernels {
-    stored: Vec<Vec<Kernel>>,
+    sums: Vec<Vec<Kernel>>,
+    gated: Vec<Vec<Kernel>>,
     /// Of one warpgroup, which add to the residual stream; none in f16.
     added: Vec<Kernel>,
 }
@@ -118,22 +120,25 @@ impl Kernels {
             kernel.allow_shared(device.facts().block_shared_bytes)?;
             Ok(kernel)
         };
-        let all = || -> Result<Vec<Vec<Kernel>>> {
-            let of_tokens = |tokens| GROUPS.iter().map(|&groups| load(Epilogue::Store, groups, tokens)).collect();
+        let all = |epilogue: Epilogue| -> Result<Vec<Vec<Kernel>>> {
+            let of_tokens = |tokens| GROUPS.iter().map(|&groups| load(epilogue, groups, tokens)).collect();
             TOKENS.into_iter().map(of_tokens).collect()
         };
         let adds = TOKENS.iter().filter(|&&tokens| device.dtype == DType::Bf16 && tokens <= ADDED_TOKENS_MAX);
         Ok(Kernels {
-            stored: all()?,
+            sums: all(Epilogue::Store)?,
+            gated: all(Epilogue::Gated)?,
             added: adds.map(|&tokens| load(Epilogue::AddNorm, 1, tokens)).collect::<Result<_>>()?,
         })
     }
 
-    pub fn kernel(&self, plan: &Plan, norms: Norms) -> &Kernel {
+    pub fn kernel(&self, plan: &Plan, (results, side): (Results, Norms)) -> &Kernel {
         let tokens = TOKENS.iter().position(|&tokens| tokens == plan.tokens).expect("a plan has one of them");
-        match norms {
-            Norms::Added(..) => &self.added[tokens],
-            _ => &self.stored[tokens][plan.groups - 1],
+        let groups = plan.groups - 1;
+        match (results, side) {
+            (_, Norms::Added(..)) => &self.added[tokens],
+            (Results::Gated(_), _) => &self.gated[tokens][groups],
+            (Results::Sums, _) => &self.sums[tokens][groups],
         }
     }
 }
