@@ -147,20 +147,34 @@ __device__ void gated_delta_chunks(const DeltaChunksParams<T>& p) {
     share_state();
 
     for (int start = first; start < end;) {
+        // All that a chunk reads is on its way at once. A lane has four numbers of the queries, keys and values of some tokens.
+        uint2 loaded[TOKENS_OF_WARP][3];
+#pragma unroll
+        for (int i = 0; i < TOKENS_OF_WARP; i++) {
+            const int token = start + warp * TOKENS_OF_WARP + i;
+            const size_t of = size_t(min(token, end - 1)) * p.qkv_stride + lane * 4;
+            loaded[i][0] = *reinterpret_cast<const uint2*>(query + of);
+            loaded[i][1] = *reinterpret_cast<const uint2*>(key + of);
+            loaded[i][2] = *reinterpret_cast<const uint2*>(value + of);
+        }
+        const int own = min(start + int(threadIdx.x), end - 1);
+        const bool has_own = start + int(threadIdx.x) < end && threadIdx.x < CHUNK;
+        const T* const gate = p.gates + size_t(own) * p.gates_stride + head;
+        const T b = gate[0], a = gate[p.value_heads];
+        const uint32_t own_saved = p.saves[own];
+
         // The chunk ends where the row does, or behind a token after which the state is kept.
         __shared__ int behind;
         if (threadIdx.x == 0) behind = min(CHUNK, end - start);
         __syncthreads();
-        if (threadIdx.x < min(CHUNK, end - start) && p.saves[start + threadIdx.x] != NO_STATE) atomicMin(&behind, int(threadIdx.x) + 1);
+        if (has_own && own_saved != NO_STATE) atomicMin(&behind, int(threadIdx.x) + 1);
 
         // Gates, by the first two warps.
         if (threadIdx.x < CHUNK) {
-            const int token = start + threadIdx.x;
             float decay = 0.0f, beta = 0.0f;
-            if (token < end) {
-                const T* const gate = p.gates + size_t(token) * p.gates_stride + head;
-                beta = 1.0f / (1.0f + __expf(-widen(gate[0])));
-                const float x = widen(gate[p.value_heads]) + bias;
+            if (has_own) {
+                beta = 1.0f / (1.0f + __expf(-widen(b)));
+                const float x = widen(a) + bias;
                 decay = -rate * (x > 20.0f ? x : log1pf(__expf(x)));
             }
 #pragma unroll
@@ -172,19 +186,10 @@ __device__ void gated_delta_chunks(const DeltaChunksParams<T>& p) {
             shared.beta[threadIdx.x] = beta;
             if (threadIdx.x == 31) shared.total_of_first = decay;
         }
-        // Keys and queries become unit vectors. A lane has four numbers of each.
-        uint2 loaded[TOKENS_OF_WARP][3];
-#pragma unroll
-        for (int i = 0; i < TOKENS_OF_WARP; i++) {
-            const int token = start + warp * TOKENS_OF_WARP + i;
-            const size_t of = size_t(min(token, end - 1)) * p.qkv_stride + lane * 4;
-            loaded[i][0] = *reinterpret_cast<const uint2*>(query + of);
-            loaded[i][1] = *reinterpret_cast<const uint2*>(key + of);
-            loaded[i][2] = *reinterpret_cast<const uint2*>(value + of);
-        }
         __syncthreads();
         const int count = behind;
         if (threadIdx.x >= 32 && threadIdx.x < CHUNK) shared.g[threadIdx.x] += shared.total_of_first;
+        // Keys and queries become unit vectors.
 #pragma unroll
         for (int i = 0; i < TOKENS_OF_WARP; i++) {
             const int of = warp * TOKENS_OF_WARP + i;
