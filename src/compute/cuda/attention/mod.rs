@@ -242,7 +242,7 @@ pub enum Kernels {
     /// Values lie behind keys.
     Stored(Box<Stored>),
     /// Values lie in keys.
-    Latent(Latent),
+    Latent(Box<Latent>),
 }
 
 impl Kernels {
@@ -250,7 +250,7 @@ impl Kernels {
     pub fn new(device: &Device, shape: &KvShape, geometry: &Geometry) -> Result<Kernels> {
         Ok(match shape.values {
             KvValues::Stored => Kernels::Stored(Box::new(Stored::new(device, shape, geometry)?)),
-            KvValues::InKeys(_) => Kernels::Latent(Latent::new(device, shape)?),
+            KvValues::InKeys(_) => Kernels::Latent(Box::new(Latent::new(device, shape)?)),
         })
     }
 
