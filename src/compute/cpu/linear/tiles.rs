@@ -3,9 +3,8 @@
 //! ```text
 //! for each panel of columns                 stays in the second-level cache
 //!   for each slice of k
-//!     for each block of x rows              stays in the second-level cache
-//!       for each tile of columns            stays in the first-level cache
-//!         for each tile of x rows           sums in registers
+//!     for each tile of x rows               stays in the first-level cache
+//!       for each tile of columns            sums in registers
 //! ```
 //!
 //! While the kernels compute, they ask for weights that come later, in the order of memory and evenly spread: a processor that
@@ -15,7 +14,7 @@
 use super::Call;
 use super::choice::Route;
 use super::dequantize::{Dequantizer, RowPart};
-use super::kernels::{Kernel, Kernels, STEP, Sums, TILE_COLUMNS, TILE_ROWS, Tile};
+use super::kernels::{Kernels, STEP, Sums, TILE_COLUMNS, TILE_ROWS, Tile};
 use super::pack::Packed;
 use crate::cpu::matrix::Segment;
 use std::ops::Range;
@@ -23,10 +22,6 @@ use std::ops::Range;
 /// With at most this many rows of `x`, the weights come from memory no faster than they are used. Panels are then narrow, so that what is
 /// fetched ahead is still in the cache when its turn comes. With more rows they are wide, because each panel reads all of `x`.
 const FEW_ROWS: usize = 16;
-
-/// Rows of `x` that are multiplied with a tile of columns before the next one comes: a slice of them is 128 KiB, half of the smallest second-level
-/// cache. What a tile of columns reads, 24 KiB, then comes once from there for eight tiles of `x`, and not once for each.
-const BLOCK_ROWS: usize = 32;
 
 /// How many narrow panels make a wide one.
 const WIDE: usize = 4;
@@ -168,41 +163,29 @@ impl Walk<'_> {
             None => self.ahead(&panel, slice),
         };
         let tokens = self.call.tokens;
-        let mut compute = |first: usize, rows: usize, column: usize, columns: usize, kernel: Kernel| {
-            let at = weights.at.wrapping_add((column - panel.start) * weights.row_bytes);
-            let mut tile = self.tile(first, rows, slice, Weights { at, ..weights });
-            if let Some(start) = ahead {
-                // Each tile asks for its share of what it takes.
-                let share = tile.steps * tile.ahead_step * columns / tokens.div_ceil(TILE_ROWS);
-                tile.ahead = start;
-                tile.ahead_step = share.div_ceil(tile.steps.max(1));
-                tile.ahead_stride = tile.ahead_step.div_ceil(columns);
-                ahead = Some(start.wrapping_add(share));
-            }
-            let mut sums: Sums = [0.0; TILE_ROWS * TILE_COLUMNS];
-            // SAFETY: `Isa` is one that the machine has. `tile` found the rows in `x`; the segment holds whole rows of
-            // the matrix, of which the panel has at least `columns` from `column` on.
-            unsafe { kernel(&tile, &mut sums) };
-            self.store(&sums, first..first + rows, column..column + columns, slice);
-        };
-        for block in (0..tokens).step_by(BLOCK_ROWS) {
-            let end = tokens.min(block + BLOCK_ROWS);
-            // Tiles of the greatest height, and one of what is left, whose width may be another.
-            let whole = (end - block) / TILE_ROWS * TILE_ROWS;
-            for (tiles, rows) in [(block..block + whole, TILE_ROWS), (block + whole..end, end - block - whole)] {
-                if tiles.is_empty() {
-                    continue;
+        for first in (0..tokens).step_by(TILE_ROWS) {
+            let rows = TILE_ROWS.min(tokens - first);
+            let (wide, kernel) = self.kernels().wide[rows - 1];
+            let mut column = panel.start;
+            while column < panel.end {
+                let (columns, kernel) =
+                    if panel.end - column >= wide { (wide, kernel) } else { (1, self.kernels().narrow[rows - 1]) };
+                let at = weights.at.wrapping_add((column - panel.start) * weights.row_bytes);
+                let mut tile = self.tile(first, rows, slice, Weights { at, ..weights });
+                if let Some(start) = ahead {
+                    // Each tile asks for its share of what it takes.
+                    let share = tile.steps * tile.ahead_step * columns / tokens.div_ceil(TILE_ROWS);
+                    tile.ahead = start;
+                    tile.ahead_step = share.div_ceil(tile.steps.max(1));
+                    tile.ahead_stride = tile.ahead_step.div_ceil(columns);
+                    ahead = Some(start.wrapping_add(share));
                 }
-                let (wide, kernel) = self.kernels().wide[rows - 1];
-                let mut column = panel.start;
-                while column < panel.end {
-                    let (columns, kernel) =
-                        if panel.end - column >= wide { (wide, kernel) } else { (1, self.kernels().narrow[rows - 1]) };
-                    for first in tiles.clone().step_by(rows) {
-                        compute(first, rows, column, columns, kernel);
-                    }
-                    column += columns;
-                }
+                let mut sums: Sums = [0.0; TILE_ROWS * TILE_COLUMNS];
+                // SAFETY: `Isa` is one that the machine has. `tile` found the rows in `x`; the segment holds whole rows of
+                // the matrix, of which the panel has at least `columns` from `column` on.
+                unsafe { kernel(&tile, &mut sums) };
+                self.store(&sums, first..first + rows, column..column + columns, slice);
+                column += columns;
             }
         }
     }
