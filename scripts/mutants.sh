@@ -201,8 +201,8 @@ all_mutants() {
         '&rows(key, value)' '&rows(0, value)'
     mutant keys_of_the_first_head src/model/weights/latent.rs gguf \
         'all[own].iter()' 'all[own].iter().map(|_| &all[0])'
-    mutant values_at_the_beginning_of_keys src/compute/kv_shape.rs ops_agree \
-        'KvValues::InKeys(dim) => self.head_dim - dim,' 'KvValues::InKeys(dim) => self.head_dim - dim.max(self.head_dim),'
+    mutant values_overlap_keys src/compute/kv_shape.rs ops_agree \
+        'KvValues::Stored => self.block_size * self.head_dim,' 'KvValues::Stored => self.block_size * (self.head_dim - 1),'
     mutant one_scale_for_latent_keys src/compute/cpu/attention/tile.rs ops_agree \
         'row[split..].iter_mut().for_each(|v| *v *= second);' 'row[split..].iter_mut().for_each(|v| *v *= first + 0.0 * second);'
     mutant heads_of_the_first_matrix src/compute/cpu/head_linear.rs ops_agree \
@@ -343,7 +343,7 @@ all_mutants() {
     mutant softcap_without_scale src/compute/cpu/attention/tile.rs ops_agree \
         'lanes.splat(scale / softcap)' 'lanes.splat(scale)'
     mutant int8_scale_of_the_key_for_the_value src/compute/cpu/attention/tile.rs ops_agree \
-        'call.scales(row, kv_head, start, longest, value)' 'call.scales(row, kv_head, start, longest, 0)'
+        '&call.value_scales(row, kv_head, start, longest)' '&call.key_scales(row, kv_head, start, longest)'
     mutant reference_int8_without_scale src/compute/cpu/attention/reference.rs ops_agree \
         'f64::from(int8::scale_of(stored))' 'f64::from(int8::scale_of(stored)).signum()'
     mutant int8_of_half_the_range src/compute/cpu/int8.rs kv_cache_int8 \
