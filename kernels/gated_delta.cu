@@ -9,31 +9,10 @@
 //
 // `delta_step` also computes what comes before and after the rule in a layer, for rows of one token each.
 #include "common/dependent_launch.cuh"
+#include "common/gated_delta.cuh"
 #include "common/numbers.cuh"
 #include "common/packed.cuh"
 #include "common/states.cuh"
-
-template <class T>
-struct GatedDeltaParams {
-    T* out;                     // [tokens, out_stride]
-    const T* qkv;               // [tokens, qkv_stride]
-    const T* gates;             // [tokens, gates_stride], from the first column of the gates: b, then a
-    const float* decays;        // [2, value_heads]: exp(A_log), dt_bias
-    float* states;              // [slots, slot_numbers], from the region of this layer
-    const uint32_t* row_starts; // [rows + 1]
-    const uint32_t* sources;    // [rows]
-    const uint32_t* slots;      // [rows]
-    const uint32_t* saves;      // [tokens]
-    int64_t slot_numbers;
-    int out_stride;
-    int qkv_stride;
-    int gates_stride;
-    int key_heads;
-    int value_heads;
-    int value_dim;
-    int is_tiled;               // value head h has key head h % key_heads
-    int tokens_max;             // rows of more tokens are not computed here
-};
 
 // What a lane loads of a token, as it is stored: several tokens are on their way.
 template <class T, int PER, int COLS>
@@ -305,7 +284,7 @@ struct DeltaStepParams {
 };
 
 // A layer of rows of one token each, between its projections: the convolution, the delta rule and the norm behind a gate, each with the bits of its own
-// kernel. A thread block has a key head and the value heads that share it, so that nobody else reads its part of either state. A group of eight warps
+// kernel. A thread block has a key head and the value heads that share it, so that no other thread block reads its part of either state. A group of eight warps
 // has a value head at a time, a warp 16 columns of it.
 //
 // Grid [rows, key_heads], block [256 * groups]

@@ -2,38 +2,20 @@
 // src/compute/ops/gated_delta.rs. Reference: src/compute/cpu/gated_delta.rs. Rows of few tokens are those of gated_delta.cu.
 //
 // With g the sum of the logarithms of the decays of a chunk up to a token, and S the state before the chunk:
+//
 //   A[i][j] = beta[i] exp(g[i] - g[j]) k[i] k[j]^T for j < i
 //   (1 + A) U = beta (V - exp(g) K S)
 //   out = exp(g) Q S + P U, P[i][j] = exp(g[i] - g[j]) q[i] k[j]^T for j <= i
 //   S = exp(g[last]) S + sum over i of exp(g[last] - g[i]) k[i]^T U[i]
+//
 // Products are those of tensor cores over numbers of type T; sums, the state and the solution of the triangular system are f32. So results round as a
 // prompt is cut into chunks, which batch-invariant passes do without.
 //
 // Bound by the chain from chunk to chunk: a thread block computes a value head of a row, and the state stays in its registers.
 #include "common/dependent_launch.cuh"
+#include "common/gated_delta.cuh"
 #include "common/states.cuh"
 #include "common/tensor_core.cuh"
-
-template <class T>
-struct DeltaChunksParams {
-    T* out;                     // [tokens, out_stride]
-    const T* qkv;               // [tokens, qkv_stride]
-    const T* gates;             // [tokens, gates_stride], from the first column of the gates: b, then a
-    const float* decays;        // [2, value_heads]: exp(A_log), dt_bias
-    float* states;              // [slots, slot_numbers], from the region of this layer
-    const uint32_t* row_starts; // [rows + 1]
-    const uint32_t* sources;    // [rows]
-    const uint32_t* slots;      // [rows]
-    const uint32_t* saves;      // [tokens]
-    int64_t slot_numbers;
-    int out_stride;
-    int qkv_stride;
-    int gates_stride;
-    int key_heads;
-    int value_heads;
-    int is_tiled;               // value head h has key head h % key_heads
-    int few;                    // rows of so many tokens or fewer are not computed here
-};
 
 constexpr int CHUNK = 64, DIM = 128, THREADS = 256, TOKENS_OF_WARP = CHUNK / (THREADS / 32);
 // Numbers from one row to the next, such that what a warp stores lies in different banks.
@@ -97,7 +79,7 @@ __device__ inline void load_a_of_columns(uint32_t (&a)[4], const T* base, int ro
 
 // Grid [value_heads, rows], block [THREADS], shared [Shared].
 template <class T>
-__device__ void gated_delta_chunks(const DeltaChunksParams<T>& p) {
+__device__ void gated_delta_chunks(const GatedDeltaParams<T>& p) {
     extern __shared__ __align__(128) uint8_t raw[];
     Shared<T>& shared = *reinterpret_cast<Shared<T>*>(raw);
     launch_dependents();
@@ -108,7 +90,7 @@ __device__ void gated_delta_chunks(const DeltaChunksParams<T>& p) {
     const int first = p.row_starts[row], end = p.row_starts[row + 1];
     const uint32_t slot = p.slots[row], source = p.sources[row];
     // A row without a slot pads the batch.
-    if (slot == NO_STATE || end - first <= p.few) return;
+    if (slot == NO_STATE || end - first <= p.tokens_max) return;
 
     const int key_width = p.key_heads * DIM;
     const T* const query = p.qkv + key_head * DIM;
@@ -349,9 +331,9 @@ __device__ void gated_delta_chunks(const DeltaChunksParams<T>& p) {
     store_state(slot);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) nvllm_k_gated_delta_chunks_bf16(const __grid_constant__ DeltaChunksParams<bf16> p) {
+extern "C" __global__ void __launch_bounds__(THREADS) nvllm_k_gated_delta_chunks_bf16(const __grid_constant__ GatedDeltaParams<bf16> p) {
     gated_delta_chunks(p);
 }
-extern "C" __global__ void __launch_bounds__(THREADS) nvllm_k_gated_delta_chunks_f16(const __grid_constant__ DeltaChunksParams<f16> p) {
+extern "C" __global__ void __launch_bounds__(THREADS) nvllm_k_gated_delta_chunks_f16(const __grid_constant__ GatedDeltaParams<f16> p) {
     gated_delta_chunks(p);
 }

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! `folder` receives a random bf16 checkpoint of the shape, 1.2 GB for qwen3-0.6b, unless it holds one already. A GGUF file is there and has
-//! that shape; `BENCH_LAYERS=8` in the environment says that it has so many layers. `brief` leaves out what takes long and compares no two
+//! that shape; `BENCH_LAYERS=8` in the environment says that it has 8 layers. `brief` leaves out what takes long and compares no two
 //! codings: batches, frames and the ceiling of the vector unit. `parts`, as in `1,16,prefill` or `1x400`, are batches, with their steps if they
 //! are not 24, and the prompt, each measured alone.
 

@@ -9,7 +9,7 @@
 //! of the shape, 1.2 GB for qwen3-0.6b, 16.4 GB for qwen3-8b, 65.5 GB for qwen3-32b and 141 GB for llama3-70b, unless it holds one
 //! already or is a GGUF file. `int8` keeps keys and values in int8. `gathered` divides projections by outputs where ranks would divide sums. `prefill`
 //! measures prompts alone, long ones too, and `long` one sequence of 512 and of 32,000 tokens. `shared-prefix` measures 256 requests of 2,048 common and 64 own tokens, with keys that are
-//! read once for all rows and without. `max_batched_tokens` 0 is the default. `BENCH_GPU_MEMORY` gives the engine so many bytes of the GPU. For each number of `ranks`, as many GPUs compute
+//! read once for all rows and without. `max_batched_tokens` 0 is the default. `BENCH_GPU_MEMORY` is `gpu_memory_bytes` of the engine. For each number of `ranks`, as many GPUs compute
 //! together. With `BENCH_BRIEF` in the environment the engine is opened once and the 256 requests are computed once. Random weights
 //! take as long as trained ones if end tokens are ignored. Where `nvidia-smi` is found, lines end with the median of its SM clock and power.
 

@@ -264,7 +264,7 @@ fn a_layer_has_the_bits_of_its_three_ops() {
             let (_, wanted, wanted_after) = run(cuda, true);
             let what = format!("{heads:?}, {tokens} tokens, {dtype:?}");
             assert_eq!(names.iter().any(|name| name.starts_with("delta_step")), is_one, "{what}: {names:?}");
-            // Of a row that pads the batch nobody reads a result.
+            // The results of rows that pad the batch are not read.
             let own = |out: Vec<f32>| -> Vec<f32> {
                 let rows = out.chunks(heads.value_width()).zip(&batch.state_slots);
                 let is_own = |(_, slot): &(&[f32], &u32)| tokens != batch.rows() || **slot != NO_STATE;

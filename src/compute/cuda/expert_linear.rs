@@ -106,7 +106,7 @@ fn grid(kind: Option<Kind>, columns: usize, results: Results, routes: RoutesShap
     }
 }
 
-/// The kernel for tiles of so many slots.
+/// The index of the kernel for tiles of `rows` slots.
 fn index_of(rows: usize) -> usize {
     TILE_ROWS.iter().position(|&of| of == rows).expect("one of them")
 }

@@ -12,7 +12,7 @@ use crate::{ConvForm, DeltaHeads, DeltaInputs, DeltaLayer, Rounding, ShortConv, 
 use base::error::Result;
 
 params! {
-    GatedDeltaParams in "gated_delta.cu" {
+    GatedDeltaParams in "common/gated_delta.cuh" {
         out: Address,
         qkv: Address,
         gates: Address,
@@ -31,26 +31,6 @@ params! {
         value_dim: i32,
         is_tiled: i32,
         tokens_max: i32,
-    }
-
-    DeltaChunksParams in "gated_delta_chunks.cu" {
-        out: Address,
-        qkv: Address,
-        gates: Address,
-        decays: Address,
-        states: Address,
-        row_starts: Address,
-        sources: Address,
-        slots: Address,
-        saves: Address,
-        slot_numbers: i64,
-        out_stride: i32,
-        qkv_stride: i32,
-        gates_stride: i32,
-        key_heads: i32,
-        value_heads: i32,
-        is_tiled: i32,
-        few: i32,
     }
 
     DeltaStepParams in "gated_delta.cu" {
@@ -116,15 +96,14 @@ impl Kernels {
         let chunks = self.chunks.as_ref().filter(|_| has_chunks && batch.tokens() > batch.rows());
         let is_many = |row: &[u32]| (row[1] - row[0]) as usize > FEW_TOKENS;
         let many = chunks.map_or(0, |_| batch.row_starts.windows(2).filter(|row| is_many(row)).count());
+        let tokens_max = if many > 0 { FEW_TOKENS as i32 } else { i32::MAX };
+        let params = GatedDeltaParams { tokens_max, ..params };
         if let Some(kernel) = chunks.filter(|_| many > 0) {
-            let params = chunk_params(params, FEW_TOKENS);
             kernel.launch(device.chaining, [heads.values, batch.rows(), 1], CHUNK_THREADS, CHUNK_SHARED, &params)?;
         }
         if many == batch.rows() {
             return Ok(());
         }
-        let tokens_max = if many > 0 { FEW_TOKENS as i32 } else { i32::MAX };
-        let params = GatedDeltaParams { tokens_max, ..params };
         // Lanes of a warp that share a column, as the kernels have them.
         let split = heads.key_dim.div_ceil(32);
         let is_decode = batch.tokens() <= 2 * batch.rows();
@@ -196,32 +175,5 @@ fn params(
         value_dim: heads.value_dim as i32,
         is_tiled: i32::from(heads.order == ValueOrder::Tiled),
         tokens_max: i32::MAX,
-    }
-}
-
-/// The same for rows of more than `few` tokens.
-fn chunk_params(params: GatedDeltaParams, few: usize) -> DeltaChunksParams {
-    let GatedDeltaParams { out, qkv, gates, decays, states, row_starts, sources, slots, saves, .. } = params;
-    let GatedDeltaParams {
-        slot_numbers, out_stride, qkv_stride, gates_stride, key_heads, value_heads, is_tiled, ..
-    } = params;
-    DeltaChunksParams {
-        out,
-        qkv,
-        gates,
-        decays,
-        states,
-        row_starts,
-        sources,
-        slots,
-        saves,
-        slot_numbers,
-        out_stride,
-        qkv_stride,
-        gates_stride,
-        key_heads,
-        value_heads,
-        is_tiled,
-        few: few as i32,
     }
 }
