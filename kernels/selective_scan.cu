@@ -7,28 +7,8 @@
 #include "common/dependent_launch.cuh"
 #include "common/numbers.cuh"
 #include "common/packed.cuh"
+#include "common/selective_scan.cuh"
 #include "common/states.cuh"
-
-template <class T>
-struct SelectiveScanParams {
-    T* out;                     // [tokens, out_stride]
-    const T* xbc;               // [tokens, xbc_stride]
-    const T* steps;             // [tokens, steps_stride], from the first step
-    const float* rates;         // [3, heads]: exp(A_log), dt_bias, D
-    float* states;              // [slots, slot_numbers], from the region of this layer
-    const uint32_t* row_starts; // [rows + 1]
-    const uint32_t* sources;    // [rows]
-    const uint32_t* slots;      // [rows]
-    const uint32_t* saves;      // [tokens]
-    int64_t slot_numbers;
-    int out_stride;
-    int xbc_stride;
-    int steps_stride;
-    int heads;
-    int groups;
-    int head_dim;
-    float step_scale;
-};
 
 // What a lane loads of a token, as it is stored: several tokens are on their way.
 template <class T, int PER>
@@ -99,7 +79,7 @@ __device__ void selective_scan(const SelectiveScanParams<T>& p) {
     const int first = p.row_starts[row], end = p.row_starts[row + 1];
     const uint32_t slot = p.slots[row], source = p.sources[row];
     // A row without a slot pads the batch.
-    if (slot == NO_STATE) return;
+    if (slot == NO_STATE || end - first > p.tokens_max) return;
 
     const int width = p.heads * p.head_dim;
     const Head inputs = {
@@ -122,8 +102,7 @@ __device__ void selective_scan(const SelectiveScanParams<T>& p) {
                 reinterpret_cast<float*>(cs[token & 1])[lane * PER + i] = c[i];
             }
         }
-        const float raw = fmaf(widen(v.step), p.step_scale, bias);
-        const float step = raw > 20.0f ? raw : log1pf(__expf(raw));
+        const float step = softplus_step(widen(v.step), p.step_scale, bias);
         return ScanStep{widen(v.x), step, __expf(-rate * step), v.saved};
     };
     // The inputs of a row are read in order; behind its end the last token is read again.

@@ -7,8 +7,8 @@ use crate::scene::{
 use compute::batch::NO_STATE;
 use compute::cuda::Cuda;
 use compute::{
-    ConvForm, DeltaHeads, DeltaInputs, DeltaLayer, Device, GateOrder, HeadGate, ScanInputs, ShortConv, StateShape,
-    ValueOrder, ops,
+    ConvForm, DeltaHeads, DeltaInputs, DeltaLayer, Device, GateOrder, HeadGate, Rounding, ScanHeads, ScanInputs,
+    ShortConv, StateShape, ValueOrder, ops,
 };
 use formats::DType;
 
@@ -151,6 +151,106 @@ fn selective_scans_agree() {
             let what = format!("{sizes:?}, {dtype:?}");
             assert_near(&cuda.read(&out).unwrap(), &expected, bound(dtype), &what);
             assert_near(&recurrent::contents(cuda, &states), &near_f32(&after, 45.0 * FEW_OPERATIONS), 1e-4, &what);
+        }
+    });
+}
+
+/// Rows of whole chunks and of parts, new and continued, beside rows of few tokens, with states that are kept in the middle of a chunk and at its end. Heads share
+/// groups, slow decays add up over many tokens, and fast ones leave nothing in f32 of what was before.
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn selective_scans_of_prompts_agree_in_chunks() {
+    const MIXED: &[Row] = &[
+        Row { tokens: 150, source: NO_STATE, slot: 0, saves: &[(63, 3), (99, 4)] },
+        Row { tokens: 1, source: 8, slot: 8, saves: &[] },
+        Row { tokens: 17, source: 1, slot: 2, saves: &[] },
+        Row { tokens: 16, source: 6, slot: 6, saves: &[(3, 5)] },
+        Row { tokens: 64, source: 7, slot: 7, saves: &[] },
+    ];
+    const LONG: &[Row] = &[
+        Row { tokens: 63, source: NO_STATE, slot: 0, saves: &[(0, 3)] },
+        Row { tokens: 65, source: 8, slot: 8, saves: &[(64, 4)] },
+        Row { tokens: 1000, source: 1, slot: 2, saves: &[] },
+        Row { tokens: 130, source: 6, slot: 6, saves: &[(126, 5), (127, 7)] },
+    ];
+    const SIZES: [ScanHeads; 4] = [
+        ScanHeads { heads: 4, groups: 2, head_dim: 64, state_dim: 128 },
+        ScanHeads { heads: 3, groups: 1, head_dim: 64, state_dim: 64 },
+        ScanHeads { heads: 2, groups: 1, head_dim: 128, state_dim: 256 },
+        ScanHeads { heads: 2, groups: 2, head_dim: 192, state_dim: 128 },
+    ];
+    on_device(|cuda, dtype| {
+        let rows = [(MIXED, 2), (LONG, 1)];
+        let cases = SIZES.iter().flat_map(|sizes| rows.map(|rows| (sizes, rows)));
+        for ((&sizes, (rows, launches)), speed) in cases.flat_map(|case| [1.0, 0.01, 1e5].map(|speed| (case, speed))) {
+            let batch = recurrent::batch(rows);
+            let mut random = Random(13);
+            let step_width = FIRST_GATE + sizes.heads + 2;
+            let xbc = numbers(&mut random, batch.tokens() * sizes.width(), 1.0, dtype);
+            let steps = numbers(&mut random, batch.tokens() * step_width, 9.0, dtype);
+            let mut rates = recurrent::rates(&mut random, sizes);
+            rates[..sizes.heads].iter_mut().for_each(|rate| *rate *= speed);
+            let (state, at, _) = place(sizes.state_numbers());
+            let contents = random.numbers(SLOTS * state, 1.0);
+            let (expected, after) = recurrent::scan(sizes, &batch, [&xbc, &steps, &rates, &contents]);
+            let mut states = recurrent::states(cuda, &contents, state);
+            let (device_batch, rates) = (staged(cuda, &batch), cuda.table(&rates).unwrap());
+            let (xbc, steps) = (filled(cuda, &xbc, sizes.width()), filled(cuda, &steps, step_width));
+            let mut out = poisoned(cuda, batch.tokens(), sizes.head_width());
+            let step_scale = recurrent::step_scale(sizes);
+            let inputs = ScanInputs { xbc: &xbc, steps: &steps, first_step: FIRST_GATE, step_scale, rates: &rates };
+            let names = launched(cuda, |cuda| {
+                ops::selective_scan(cuda, &mut out, inputs, sizes, (&mut states, at), &device_batch);
+            });
+            let what = format!("{sizes:?}, {} rows, rates {speed}, {dtype:?}", rows.len());
+            assert!(names[0].starts_with("selective_scan_chunks"), "{what}: {names:?}");
+            assert_eq!(names.len(), launches, "{what}: rows of few tokens have the other kernel");
+            // The scores of tokens, what they add to the state and the state as it is read are rounded to the number type.
+            let greatest = |values: &[f32]| values.iter().fold(0.0, |most: f64, &v| most.max(f64::from(v).abs()));
+            let error = 4.0 * unit(dtype) * greatest(&expected);
+            let near = |&value: &f32| Near::stored(f64::from(value), error, dtype);
+            let expected: Vec<Near> = expected.iter().map(near).collect();
+            assert_near(&cuda.read(&out).unwrap(), &expected, 3.0 * bound(dtype), &what);
+            let error = 4.0 * unit(dtype) * greatest(&after);
+            assert_near(&recurrent::contents(cuda, &states), &near_f32(&after, error), 3.0 * bound(dtype), &what);
+        }
+    });
+}
+
+/// In batch-invariant passes, whose rows are computed token by token whatever their length.
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn how_a_prompt_is_cut_changes_no_bit_of_a_batch_invariant_scan() {
+    on_device(|cuda, dtype| {
+        cuda.set_rounding(Rounding::BatchInvariant);
+        for sizes in SCANS.iter().filter(|sizes| sizes.state_dim >= 64) {
+            const TOKENS: usize = 70;
+            let mut random = Random(14);
+            let xbc = numbers(&mut random, TOKENS * sizes.width(), 1.0, dtype);
+            let steps = numbers(&mut random, TOKENS * sizes.heads, 3.0, dtype);
+            let rates = cuda.table(&recurrent::rates(&mut random, *sizes)).unwrap();
+            let (state, at, _) = place(sizes.state_numbers());
+            let mut run = |cuts: &[usize]| {
+                let mut states = recurrent::states(cuda, &vec![0.0; 2 * state], state);
+                let (mut outs, mut start) = (Vec::new(), 0);
+                for &end in cuts.iter().chain([&TOKENS]) {
+                    let source = if start == 0 { NO_STATE } else { 1 };
+                    let batch = recurrent::batch(&[Row { tokens: end - start, source, slot: 1, saves: &[] }]);
+                    let device_batch = staged(cuda, &batch);
+                    let xbc = filled(cuda, &xbc[start * sizes.width()..end * sizes.width()], sizes.width());
+                    let steps = filled(cuda, &steps[start * sizes.heads..end * sizes.heads], sizes.heads);
+                    let mut out = poisoned(cuda, end - start, sizes.head_width());
+                    let inputs = ScanInputs { xbc: &xbc, steps: &steps, first_step: 0, step_scale: 1.0, rates: &rates };
+                    ops::selective_scan(cuda, &mut out, inputs, *sizes, (&mut states, at), &device_batch);
+                    outs.extend(cuda.read(&out).unwrap());
+                    start = end;
+                }
+                (outs, recurrent::contents(cuda, &states))
+            };
+            let whole = run(&[]);
+            for cuts in [&[1][..], &[17], &[64], &[3, 40, 41]] {
+                assert!(run(cuts) == whole, "{sizes:?}, {dtype:?}, cut at {cuts:?}");
+            }
         }
     });
 }
