@@ -7,8 +7,8 @@ use crate::scene::{
 use compute::batch::NO_STATE;
 use compute::cuda::Cuda;
 use compute::{
-    ConvForm, DeltaHeads, DeltaInputs, DeltaLayer, Device, GateOrder, HeadGate, Rounding, ScanHeads, ScanInputs,
-    ShortConv, StateShape, ValueOrder, ops,
+    Activated, Activation, ConvForm, Curve, DeltaHeads, DeltaInputs, DeltaLayer, Device, GateOrder, HeadGate, Part,
+    Rounding, ScanGate, ScanHeads, ScanInputs, ScanLayer, ScanRows, ShortConv, StateShape, ValueOrder, ops,
 };
 use formats::DType;
 
@@ -376,6 +376,128 @@ fn a_layer_has_the_bits_of_its_three_ops() {
     });
 }
 
+/// For rows of one token, in the middle of a prompt, and where there are more rows than the kernel for a whole layer takes. Twice, so that counts of thread blocks are
+/// those of the beginning again.
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn a_layer_of_mamba_has_the_bits_of_its_ops() {
+    const ONE: Row = Row { tokens: 1, source: NO_STATE, slot: NO_STATE, saves: &[] };
+    const DECODE: &[Row] = &[
+        Row { slot: 0, ..ONE },
+        Row { source: 8, slot: 8, saves: &[(0, 5)], ..ONE },
+        Row { source: 1, slot: 2, ..ONE },
+        Row { source: 6, ..ONE },
+    ];
+    const MANY: &[Row] = &[ONE; 16];
+    let conv = |taps, has_bias| ShortConv { taps, form: ConvForm::Silu, has_bias };
+    let sizes = |heads, groups, head_dim, state_dim| ScanHeads { heads, groups, head_dim, state_dim };
+    on_device(|cuda, dtype| {
+        for (heads, conv, rows, is_one) in [
+            (sizes(48, 1, 64, 128), conv(4, true), DECODE, true),
+            (sizes(16, 8, 64, 128), conv(4, true), DECODE, true),
+            (sizes(6, 2, 128, 256), conv(4, false), DECODE, true),
+            (sizes(4, 4, 64, 64), conv(4, true), &DECODE[1..2], true),
+            (sizes(4, 2, 64, 128), conv(4, true), MANY, false),
+            (sizes(4, 2, 64, 128), conv(4, true), ROWS, false),
+            (sizes(4, 2, 64, 128), conv(3, true), DECODE, false),
+            (sizes(4, 2, 48, 128), conv(4, true), DECODE, false),
+            (sizes(4, 2, 64, 32), conv(4, true), DECODE, false),
+        ] {
+            let batch = recurrent::batch(rows);
+            let (mut random, tokens, group_width) = (Random(15), batch.tokens(), heads.head_width() / heads.groups);
+            let width = heads.width() + heads.head_width() + heads.heads + 3;
+            let projected = filled(cuda, &numbers(&mut random, tokens * width, 2.0, dtype), width);
+            let conv_weight =
+                cuda.table(&numbers(&mut random, conv.weight_numbers(heads.width()), 0.7, dtype)).unwrap();
+            let rates = cuda.table(&recurrent::rates(&mut random, heads)).unwrap();
+            let norm = cuda.table(&random.numbers(heads.head_width(), 1.0)).unwrap();
+            let (state, at, _) = place(conv.state_numbers(heads.width()) + heads.state_numbers());
+            let contents = random.numbers(SLOTS * state, 1.0);
+            let device_batch = staged(cuda, &batch);
+            let norm = |order| HeadGate {
+                gate: &projected,
+                first: heads.width(),
+                scale: 0.8,
+                order,
+                head_dim: group_width,
+                weight: &norm,
+                eps: 1e-5,
+            };
+            for gate in [
+                ScanGate::Nothing,
+                ScanGate::Silu { scale: 0.8 },
+                ScanGate::Norm(norm(GateOrder::BeforeNorm)),
+                ScanGate::Norm(norm(GateOrder::AfterNorm)),
+            ] {
+                let layer = ScanLayer {
+                    projected: &projected,
+                    conv_weight: &conv_weight,
+                    conv,
+                    rates: &rates,
+                    step_scale: 0.6,
+                    heads,
+                    gate,
+                };
+                let run = |cuda: &mut Cuda, apart: bool| {
+                    let mut states = recurrent::states(cuda, &contents, state);
+                    let mut out = filled(cuda, &vec![0.0; tokens * heads.head_width()], heads.head_width());
+                    let mut read = poisoned(cuda, tokens, heads.head_width());
+                    let mut mixed = poisoned(cuda, tokens, heads.width());
+                    let names = launched(cuda, |cuda| {
+                        if !apart {
+                            let read = matches!(gate, ScanGate::Silu { .. }).then_some(&mut read);
+                            let rows = ScanRows { mixed: &mut mixed, read };
+                            ops::scan_layer(cuda, &mut out, rows, layer, (&mut states, at), &device_batch);
+                            return;
+                        }
+                        let place = (&mut states, at);
+                        ops::causal_conv(cuda, &mut mixed, &projected, &conv_weight, conv, place, &device_batch);
+                        let inputs = ScanInputs {
+                            xbc: &mixed,
+                            steps: &projected,
+                            first_step: layer.first_step(),
+                            step_scale: layer.step_scale,
+                            rates: &rates,
+                        };
+                        let place = (&mut states, layer.scan_at(at));
+                        ops::selective_scan(cuda, &mut read, inputs, heads, place, &device_batch);
+                        match gate {
+                            ScanGate::Nothing => std::mem::swap(&mut out, &mut read),
+                            ScanGate::Silu { scale } => {
+                                let (of, first) = (Part { x: &projected, first: layer.first_gate() }, 0);
+                                let times = Some(Part { x: &read, first });
+                                let curve = Curve::Gate(Activation::Silu);
+                                ops::activate(cuda, &mut out, Activated { of, scale, curve, times });
+                            }
+                            ScanGate::Norm(gate) => {
+                                std::mem::swap(&mut out, &mut read);
+                                ops::gated_norm(cuda, &mut out, gate);
+                            }
+                        }
+                    });
+                    (names, cuda.read(&out).unwrap(), recurrent::contents(cuda, &states))
+                };
+                let (_, wanted, wanted_after) = run(cuda, true);
+                for round in 0..2 {
+                    let (names, out, after) = run(cuda, false);
+                    let what = format!("{heads:?}, {conv:?}, {tokens} tokens, {dtype:?}, round {round}");
+                    assert_eq!(names[0].starts_with("scan_step"), is_one, "{what}: {names:?}");
+                    let has_norm = matches!(gate, ScanGate::Norm(_));
+                    assert!(!is_one || names.len() == 1 + usize::from(has_norm), "{what}: {names:?}");
+                    // The results of rows that pad the batch are not read.
+                    let own = |out: &[f32]| -> Vec<f32> {
+                        let rows = out.chunks(heads.head_width()).zip(&batch.state_slots);
+                        let is_own = |(_, slot): &(&[f32], &u32)| tokens != batch.rows() || **slot != NO_STATE;
+                        rows.filter(is_own).flat_map(|(row, _)| row.to_vec()).collect()
+                    };
+                    assert!(own(&out) == own(&wanted), "{what}: results");
+                    assert!(after == wanted_after, "{what}: states");
+                }
+            }
+        }
+    });
+}
+
 #[test]
 #[ignore = "needs an NVIDIA GPU: --include-ignored"]
 fn gated_norms_agree() {
@@ -385,6 +507,8 @@ fn gated_norms_agree() {
             (3, 3, 48, 8, GateOrder::AfterNorm, true),
             (16, 32, 128, 8192, GateOrder::AfterNorm, true),
             (2, 1, 1536, 0, GateOrder::BeforeNorm, true),
+            (3, 2, 520, 16, GateOrder::AfterNorm, false),
+            (2, 1, 8192, 0, GateOrder::BeforeNorm, true),
             (3, 8, 104, 8, GateOrder::BeforeNorm, false),
         ];
         for (tokens, heads, head_dim, first, order, shares_weights) in cases {
