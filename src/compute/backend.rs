@@ -6,7 +6,8 @@
 use crate::{
     Activated, Activation, AddNorm, AttentionSpec, DeltaHeads, DeltaInputs, DeltaLayer, Device, ExpertRows,
     HeadColumns, HeadGate, HeadPart, HeadRows, KvPlace, LayerInput, NextNorm, NormWeights, Part, QkNormRope, Router,
-    RouterVectors, ScanHeads, ScanInputs, Scoring, SharedExpert, ShortConv, TableRows, Tensor, unfused,
+    RouterVectors, ScanHeads, ScanInputs, ScanLayer, ScanRows, Scoring, SharedExpert, ShortConv, TableRows, Tensor,
+    unfused,
 };
 use std::ops::Range;
 
@@ -56,6 +57,17 @@ pub trait Ops: Device {
         device_batch: &Self::DeviceBatch,
     ) {
         unfused::delta_layer(self, out, mixed, layer, states, device_batch);
+    }
+    /// See [`ops::scan_layer`](crate::ops::scan_layer).
+    fn scan_layer(
+        &mut self,
+        out: &mut Tensor<Self::Storage>,
+        rows: ScanRows<Tensor<Self::Storage>>,
+        layer: ScanLayer<Tensor<Self::Storage>, Self::Vector>,
+        states: (&mut Self::States, usize),
+        device_batch: &Self::DeviceBatch,
+    ) {
+        unfused::scan_layer(self, out, rows, layer, states, device_batch);
     }
     /// See [`ops::embedding`](crate::ops::embedding).
     fn embedding(

@@ -100,7 +100,8 @@ pub use team::Team;
 use super::{
     Activated, Activation, AddNorm, AttentionSpec, Collectives, DeltaHeads, DeltaInputs, DeltaLayer, ExpertRows,
     HeadColumns, HeadGate, HeadPart, HeadRows, KvPlace, LayerInput, NextNorm, NormWeights, Ops, Part, QkNormRope,
-    Router, RouterVectors, ScanHeads, ScanInputs, Scoring, SharedExpert, SharedPrefixes, ShortConv, TableRows, unfused,
+    Router, RouterVectors, ScanGate, ScanHeads, ScanInputs, ScanLayer, ScanRows, Scoring, SharedExpert, SharedPrefixes,
+    ShortConv, TableRows, unfused,
 };
 use attention::partition::{Geometry, LayerWindow};
 use base::error::{Error, Result};
@@ -453,6 +454,22 @@ impl Ops for Cuda {
         let kernels = &self.kernels.recurrent().selective_scan;
         let result = kernels.run(&self.device, out, inputs, heads, states, device_batch);
         self.remember(result);
+    }
+
+    fn scan_layer(
+        &mut self,
+        out: &mut Tensor,
+        rows: ScanRows<Tensor>,
+        layer: ScanLayer<Tensor, Vector>,
+        (states, at): (&mut States, usize),
+        device_batch: &DeviceBatch,
+    ) {
+        let kernels = &self.kernels.recurrent().selective_scan;
+        match (kernels.run_layer(&self.device, out, layer, (states, at), device_batch), layer.gate) {
+            (Ok(false), _) => unfused::scan_layer(self, out, rows, layer, (states, at), device_batch),
+            (Ok(true), ScanGate::Norm(gate)) => self.gated_norm(out, gate),
+            (result, _) => self.remember(result.map(drop)),
+        }
     }
 
     fn gated_norm(&mut self, x: &mut Tensor, gate: HeadGate<Tensor, Vector>) {
