@@ -42,6 +42,15 @@ fn qwen3_5_has_three_layers_with_a_delta_rule_to_one_with_gated_attention() {
 }
 
 #[test]
+fn a_model_in_which_no_layer_attends_rotates_nothing() {
+    let mut config = changed("Qwen3.5-9B", json!({}));
+    config["text_config"]["layer_types"] = json!(vec!["linear_attention"; 32]);
+    let spec = described(&config);
+    assert_eq!((spec.attentions().count(), spec.ropes.len()), (0, 0));
+    spec.check().unwrap();
+}
+
+#[test]
 fn settings_of_a_delta_rule_that_nobody_computes_are_refused_by_name() {
     let cases = [
         ("linear_num_value_heads", json!(24)),
