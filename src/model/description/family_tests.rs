@@ -339,6 +339,7 @@ fn small_models_of_gemma_4_have_inputs_of_layers_and_share_keys() {
         ("hidden_size_per_layer_input", json!("256")),
         ("vocab_size_per_layer_input", json!(1000)),
         ("use_double_wide_mlp", json!(1)),
+        ("per_layer_config", json!({"7": {"num_key_value_heads": 2}})),
     ] {
         let mut changes = changes.clone();
         changes[field] = value;
@@ -446,6 +447,7 @@ fn a_config_that_contradicts_itself_or_asks_for_something_else_is_refused() {
         ("gemma-4, decoder", "per_layer_config", json!({"4": {"head_dim": 512}})),
         ("gemma-4, decoder", "per_layer_config", json!({"full_attention": {"head_dim": 512}})),
         ("gemma-4, decoder", "per_layer_config", json!({"1": {"num_key_value_heads": 3}})),
+        ("gemma-4, decoder", "per_layer_config", json!({"0": {"head_dim": 64}})),
         ("gemma-4, decoder", "per_layer_config", json!({"1": {"num_attention_heads": 4}})),
         ("gemma-4, decoder", "attention_k_eq_v", json!("yes")),
         ("gemma-4, decoder", "hidden_activation", json!("gelu")),
