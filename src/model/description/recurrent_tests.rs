@@ -46,6 +46,9 @@ fn a_model_in_which_no_layer_attends_rotates_nothing() {
     let spec = described(&config);
     assert_eq!((spec.attentions().count(), spec.ropes.len()), (0, 0));
     spec.check().unwrap();
+    let granite =
+        changed("granite-4.0-h-1b", json!({"layer_types": vec!["mamba"; 40], "position_embedding_type": "rope"}));
+    assert!(described(&granite).ropes.is_empty());
 }
 
 #[test]
