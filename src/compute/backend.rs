@@ -172,11 +172,13 @@ pub trait Ops: Device {
         vectors: RouterVectors<Self::Vector>,
         router: &Router,
     );
+    /// Whether [`gated_expert_linear`](Self::gated_expert_linear) needs memory for gates and ups.
+    const STORES_GATES: bool;
     /// See [`ops::gated_expert_linear`](crate::ops::gated_expert_linear).
     fn gated_expert_linear(
         &mut self,
         out: &mut Tensor<Self::Storage>,
-        gate_up: &mut Tensor<Self::Storage>,
+        gate_up: Option<&mut Tensor<Self::Storage>>,
         layer: LayerInput<Tensor<Self::Storage>, Self::Experts, Self::Vector>,
         activation: Activation,
         routes: &Self::Routes,

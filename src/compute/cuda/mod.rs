@@ -483,10 +483,12 @@ impl Ops for Cuda {
         self.remember(result);
     }
 
+    const STORES_GATES: bool = false;
+
     fn gated_expert_linear(
         &mut self,
         out: &mut Tensor,
-        _gate_up: &mut Tensor,
+        _gate_up: Option<&mut Tensor>,
         layer: LayerInput<Tensor, Experts, Vector>,
         activation: Activation,
         routes: &Routes,
