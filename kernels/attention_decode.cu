@@ -7,7 +7,8 @@
 // Stream-K: the work is a line of tiles, row after row, KV head after KV head, `16 * WARPS` tokens per tile, from the tile that the
 // row's window begins in. The plan gives each CTA an equal part of the line. Each warp takes 16 tokens of every tile through the
 // tensor cores, transposed: scores [16 tokens, 8 heads] = K Q^T, then out [head_dim, 8 heads] += V^T P^T, so that a group of up to
-// 8 query heads fills one fragment. Where a (row, KV head) is split over several CTAs, each leaves a partial result, and the CTA
+// 8 query heads fills one fragment. Heads of more than 128 numbers have a warp for each 128 of them: these warps add up their shares of the scores
+// through shared memory, and each has its numbers of the output. Where a (row, KV head) is split over several CTAs, each leaves a partial result, and the CTA
 // that comes last adds them up in the order of the CTAs: the sum does not depend on which one that is. A CTA that ends in a (row, KV head) of
 // which the next one has the rest looks for it before its own last tile. It is there nearly always, since each CTA begins with what is left
 // of the one before, and then neither stores, counts nor waits.
@@ -84,22 +85,30 @@ enum class Heads {
     RAW,       // as the projections made them
 };
 
-// Grid [CTAs], block [32 * WARPS], shared [stages * WARPS * STAGE numbers + WARPS * group * (head_dim + 2) * 4 bytes].
+// Warps that share the numbers of a head.
+__host__ __device__ constexpr int parts_of(int head_dim) {
+    return head_dim > 128 ? head_dim / 128 : 1;
+}
+
+// WARPS: each with its own tokens of a tile, and with PARTS of a head as many warps. Grid [CTAs], block [32 * WARPS * PARTS], shared [stages * WARPS *
+// PARTS * STAGE numbers, then WARPS * group * (head_dim + 2) * 4 bytes or WARPS * 2 * PARTS * NT * 512, whichever is more].
 // IS_CLASS: heads have p.head_dim numbers, up to D; what lies beyond is neither copied nor multiplied.
 template <class T, int D, int NT, int WARPS, Kv KV, bool IS_CLASS = false, bool SHARED = false, Heads HEADS = Heads::PREPARED>
 __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
     constexpr bool IS_INT8 = KV == Kv::INT8, IS_RAW = HEADS == Heads::RAW;
     static_assert(!IS_RAW || (NT == 1 && !IS_INT8 && !SHARED));
     static_assert(!IS_CLASS || (!IS_RAW && !SHARED));
-    using Rows = Tile<D, IS_INT8 ? 1 : 2>;
+    constexpr int PARTS = parts_of(D), PART = D / PARTS, THREADS = 32 * WARPS * PARTS;
+    static_assert(PARTS == 1 || (!IS_RAW && !SHARED));
+    using Rows = Tile<PART, IS_INT8 ? 1 : 2>;
     using Number = std::conditional_t<IS_INT8, int8_t, T>;
     constexpr int CHUNK = 16 / sizeof(Number);     // numbers
     constexpr int SLICE = 16 * Rows::STRIDE * CHUNK;  // numbers of 16 keys, or 16 values
     // Numbers of keys and values, and the scales of both.
     constexpr int STAGE = 2 * SLICE + (IS_INT8 ? 2 * 16 * 2 : 0);
     constexpr int TILE_TOKENS = 16 * WARPS;
-    constexpr int STEPS = D / 16;
-    const int dim = IS_CLASS ? p.head_dim : D, steps = dim / 16;
+    constexpr int STEPS = PART / 16;
+    const int dim = IS_CLASS ? p.head_dim : D;
     extern __shared__ __align__(128) uint8_t shared[];
     __shared__ bool is_last;
     __shared__ const char* first_keys[WARPS][TILES_AHEAD];  // of a warp's first slices
@@ -118,10 +127,17 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
     const uint32_t next_tiles = TAKES_OVER && blockIdx.x + 1 < used ? p.ctas[blockIdx.x + 1].tiles : 0;
     const size_t from_next = size_t(blockIdx.x + 1) * 2 * p.group;
 
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 / PARTS, own_part = threadIdx.x / 32 % PARTS;
     const int matrix = lane / 8;
-    Number* ring = reinterpret_cast<Number*>(shared) + warp * p.stages * STAGE;
-    float* merge = reinterpret_cast<float*>(shared + size_t(WARPS) * p.stages * STAGE * sizeof(Number));  // [WARPS, group, dim]
+    // Numbers of a head before those of this warp, and these.
+    const int before_part = own_part * PART, own = IS_CLASS ? min(dim - before_part, PART) : PART, steps = own / 16;
+    Number* ring = reinterpret_cast<Number*>(shared) + threadIdx.x / 32 * p.stages * STAGE;
+    float* merge = reinterpret_cast<float*>(shared + size_t(WARPS) * PARTS * p.stages * STAGE * sizeof(Number));  // [WARPS, group, dim]
+    // Before the merge, the shares of scores: [WARPS, 2 turns, PARTS, NT, lanes].
+    float4* const shares = reinterpret_cast<float4*>(merge) + warp * 2 * PARTS * NT * 32;
+    const auto wait_for_parts = [&] {
+        if constexpr (PARTS > 1) asm volatile("bar.sync %0, %1;" ::"r"(warp + 1), "n"(32 * PARTS) : "memory");
+    };
     float2* merge_sums = reinterpret_cast<float2*>(merge + WARPS * p.group * dim);                            // [WARPS, group]
 
     TileCursor load{work.entry, work.kv_head, work.tile, work.tiles};
@@ -166,10 +182,10 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
 #pragma unroll
                 for (int i = lane; i < 16 * Rows::CHUNKS; i += 32) {
                     const int row = i / Rows::CHUNKS, chunk = i % Rows::CHUNKS;
-                    if (IS_CLASS && chunk * CHUNK >= dim) continue;
+                    if (IS_CLASS && chunk * CHUNK >= own) continue;
                     const bool is_read = row >= before && row < valid;
                     const int bytes = is_read ? 16 : 0;
-                    const int from = is_read ? row * dim + chunk * CHUNK : 0;
+                    const int from = is_read ? row * dim + before_part + chunk * CHUNK : 0;
                     const uint32_t at = to + Rows::at(row, chunk) * 16;
                     copy_async(at, keys + from, bytes, policy);
                     copy_async(at + SLICE * sizeof(Number), values + from, bytes, policy);
@@ -183,7 +199,7 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
             }
             if (unknown > 0) {
                 unknown--;
-                if (lane == 0) first_keys[warp][unknown] = reinterpret_cast<const char*>(keys);
+                if (lane == 0 && own_part == 0) first_keys[warp][unknown] = reinterpret_cast<const char*>(keys);
             }
             load.left--;
             if (++load.tile == load.end_tile) load.next_head(p.rows, p.kv_heads, TILE_TOKENS);
@@ -210,6 +226,28 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
     if (is_waiting) grid_dependency_wait();
     is_waiting = false;
 
+    // Sums the warps' shares of the scores of a tile, in one order. Shares of the next tile lie elsewhere, so that one barrier is enough.
+    int turn = 0;
+    const auto add_shares = [&](float (&score)[NT][4]) {
+        if constexpr (PARTS > 1) {
+            float4* const of_turn = shares + turn * PARTS * NT * 32 + lane;
+#pragma unroll
+            for (int n = 0; n < NT; n++) of_turn[(own_part * NT + n) * 32] = make_float4(score[n][0], score[n][1], score[n][2], score[n][3]);
+            wait_for_parts();
+#pragma unroll
+            for (int n = 0; n < NT; n++) {
+                float4 sum = of_turn[n * 32];
+#pragma unroll
+                for (int other = 1; other < PARTS; other++) {
+                    const float4 share = of_turn[(other * NT + n) * 32];
+                    sum = make_float4(sum.x + share.x, sum.y + share.y, sum.z + share.z, sum.w + share.w);
+                }
+                score[n][0] = sum.x, score[n][1] = sum.y, score[n][2] = sum.z, score[n][3] = sum.w;
+            }
+            turn ^= 1;
+        }
+    };
+
     int stage = 0;
     bool is_first_segment = true;
     Split<T> ended{}, begun{};  // what ends in this CTA, and what begins in it
@@ -222,7 +260,7 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
         for (int n = 0; n < NT; n++) {
             const int head = n * 8 + lane / 4;
             const T* q = p.qkv + size_t(cursor.at.token) * p.qkv_stride + (cursor.kv_head * p.group + head) * dim +
-                         lane % 4 * (IS_INT8 ? 4 : 2);
+                         before_part + lane % 4 * (IS_INT8 ? 4 : 2);
             constexpr int SECOND = IS_INT8 ? 2 : 8;
 #pragma unroll
             for (int k = 0; k < STEPS; k++) {
@@ -310,6 +348,7 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
                             }
                         }
                     }
+                    add_shares(score);
                     const bf16* scales = reinterpret_cast<const bf16*>(ring + stage * STAGE + 2 * SLICE);  // [K|V][16]
 #pragma unroll
                     for (int h = 0; h < 2; h++) {
@@ -332,6 +371,7 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
 #pragma unroll
                         for (int n = 0; n < NT; n++) mma<T>(score[n], key, query[k][n][0], query[k][n][1]);
                     }
+                    add_shares(score);
                 }
                 if (p.tanh_scale != 0.0f) {
 #pragma unroll
@@ -400,7 +440,8 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
             stage = stage + 1 == p.stages ? 0 : stage + 1;
         }
 
-        // The warps' parts, through shared memory.
+        // The warps' parts, through shared memory, where shares of scores were.
+        wait_for_parts();
 #pragma unroll
         for (int n = 0; n < NT; n++) {
 #pragma unroll
@@ -409,7 +450,7 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
 #pragma unroll
                 for (int lanes = 4; lanes < 32; lanes *= 2) sum[n][h] += __shfl_xor_sync(0xffffffffu, sum[n][h], lanes);
                 if (head >= p.group) continue;
-                float* to = merge + (warp * p.group + head) * dim + lane / 4 * (IS_INT8 ? 2 : 1);
+                float* to = merge + (warp * p.group + head) * dim + before_part + lane / 4 * (IS_INT8 ? 2 : 1);
                 constexpr int SECOND = IS_INT8 ? 1 : 8;
 #pragma unroll
                 for (int k = 0; k < STEPS; k++) {
@@ -417,7 +458,7 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
                     to[k * 16] = out[k][n][h];
                     to[k * 16 + SECOND] = out[k][n][h + 2];
                 }
-                if (lane < 4) merge_sums[warp * p.group + head] = make_float2(highest[n][h], sum[n][h]);
+                if (lane < 4 && own_part == 0) merge_sums[warp * p.group + head] = make_float2(highest[n][h], sum[n][h]);
             }
         }
         const bool takes_over = __syncthreads_and(is_left);
@@ -425,7 +466,7 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
         T* row_out = p.out + (size_t(cursor.at.token) * p.kv_heads + cursor.kv_head) * p.group * dim;
         const int first_head = cursor.kv_head * p.group;
         const size_t place = (size_t(blockIdx.x) * 2 + (is_first_segment ? 0 : 1)) * p.group;
-        for (int i = threadIdx.x * 4; i < p.group * dim; i += WARPS * 128) {
+        for (int i = threadIdx.x * 4; i < p.group * dim; i += 4 * THREADS) {
             const int head = i / dim;
             float top = -INFINITY;
 #pragma unroll
@@ -442,7 +483,7 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
             if (SHARED && is_whole) {
                 RunningSum all{-INFINITY, 0.0f, {}};
                 uint32_t first = 0;
-                if (i < WARPS * 128) {
+                if (i < 4 * THREADS) {
                     first = AHEAD;
 #pragma unroll
                     for (uint32_t part = 0; part < AHEAD; part++) {
@@ -458,7 +499,7 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
                 store_shares(row_out + i, all.value, with_sink(all.total, all.top, p.sinks, first_head + head));
             } else if (takes_over) {
                 // As `finish` adds them up.
-                if (i >= WARPS * 128) rest.load(p.partials + from_next * dim + i, p.partial_sums + from_next + head);
+                if (i >= 4 * THREADS) rest.load(p.partials + from_next * dim + i, p.partial_sums + from_next + head);
                 RunningSum all{top, total, value};
                 all.add(rest.sum, rest.value);
                 store_shares(row_out + i, all.value, with_sink(all.total, all.top, p.sinks, first_head + head));
@@ -497,7 +538,7 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
         is_first_segment = false;
         cursor.next_head(p.rows, p.kv_heads, TILE_TOKENS);
     }
-    if (asks_ahead && lane < 2 * TILES_AHEAD) {
+    if (asks_ahead && own_part == 0 && lane < 2 * TILES_AHEAD) {
         const char* keys = first_keys[warp][lane / 2];
         const size_t of_values = lane % 2 ? sizeof(Number) * dim << p.block_size_log2 : 0;
         if (keys) ask_ahead(keys + p.to_next_layer + of_values, 16 * dim * sizeof(Number));
@@ -517,7 +558,7 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
         __syncthreads();
         if (is_last) {
             const bool first_is_second_segment = split.first * all / used < split.begin;
-            for (int i = threadIdx.x * 4; i < p.group * dim; i += WARPS * 128) {
+            for (int i = threadIdx.x * 4; i < p.group * dim; i += 4 * THREADS) {
                 const int head = i / dim;
                 float top = -INFINITY, total = 0.0f;
                 float4 value{};
@@ -556,11 +597,11 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
 
 // An int8 cache asks for more warps on a multiprocessor, because its numbers are widened between loads that wait for each other.
 #define KERNEL(name, dim, is_class, is_shared, group, tiles, warps, int8_ctas, dtype)                                \
-    extern "C" __global__ void __launch_bounds__(32 * warps)                                                         \
+    extern "C" __global__ void __launch_bounds__(32 * warps * parts_of(dim))                                                         \
         nvllm_k_attention_decode_##name##dim##_g##group##_##dtype(const __grid_constant__ AttentionDecodeParams<dtype> p) { \
         attention_decode<dtype, dim, tiles, warps, Kv::PLAIN, is_class, is_shared>(p);                               \
     }                                                                                                                \
-    extern "C" __global__ void __launch_bounds__(32 * warps, int8_ctas)                                              \
+    extern "C" __global__ void __launch_bounds__(32 * warps * parts_of(dim), int8_ctas)                                              \
         nvllm_k_attention_decode_##name##dim##_g##group##_##dtype##_int8(                                            \
             const __grid_constant__ AttentionDecodeParams<dtype> p) {                                                \
         attention_decode<dtype, dim, tiles, warps, Kv::INT8, is_class, is_shared>(p);                                \

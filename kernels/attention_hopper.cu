@@ -3,7 +3,8 @@
 //
 // Bound by the tensor cores; the powers of two of the softmax take half as long as the products with heads of 128, and as long with heads of
 // 64. A thread block takes 128 queries of one head. Each of two warpgroups holds 64 of them, and they take turns: while one makes
-// weights of its scores, the products of the other are under way. One warp copies boxes of the paged cache into rings in shared memory, where
+// weights of its scores, the products of the other are under way. The output of heads of 512 does not fit the registers of a warpgroup: both take the same
+// 64 queries and compute their scores, and each has half the numbers of a value. One warp copies boxes of the paged cache into rings in shared memory, where
 // the products read them; the weights stay in registers. A thread block computes one tile after another, so that the first copies for the
 // next overlap with the end of this one.
 //
@@ -18,7 +19,7 @@
 template <class T>
 struct AttentionHopperParams {
     TensorMap qkv;                 // [tokens, (heads + 2 * kv_heads) * head_dim], boxes of 64 tokens by head_dim
-    TensorMap cache;               // one layer: [block][kv_head][K|V][block_size][head_dim], boxes of min(block_size, KEYS) tokens by 64
+    TensorMap cache;               // one layer: [block][kv_head][K|V][block_size][head_dim], boxes of min(block_size, keys of a tile) tokens by 64
     T* out;                        // [tokens, heads * head_dim]
     const PrefillTile* tiles;      // [tiles], the longest contexts first
     const uint32_t* counts;        // [3], the last is table_width
@@ -34,9 +35,17 @@ struct AttentionHopperParams {
 };
 
 constexpr int GROUPS = 2;        // warpgroups that multiply, of 64 queries each
-constexpr int KEYS = 128;        // of a tile
-constexpr int QUERY_STAGES = 2;  // tiles of queries in shared memory: the one that is computed, and the next
 constexpr int BARRIER_BYTES = 1024;
+
+// What fits in shared memory of heads of D numbers, as src/compute/cuda/attention/hopper.rs has it.
+template <int D>
+struct Sizes {
+    static constexpr bool IS_SPLIT = D > 256;                      // whether both warpgroups take the same queries, and half the numbers of a value each
+    static constexpr int KEYS = D <= 128 ? 128 : D == 256 ? 64 : 32;  // of a tile
+    static constexpr int STAGES = D <= 128 ? 256 / D : 2;            // tiles of keys, and of values
+    static constexpr int QUERY_STAGES = D <= 128 ? 2 : 1;            // tiles of queries: the one that is computed, and where there is room the next
+    static constexpr int QUERY_GROUPS = IS_SPLIT ? 1 : GROUPS;       // of 64 queries, of a tile
+};
 
 // How the keys of a query are added up.
 enum class Keys {
@@ -71,13 +80,16 @@ __device__ inline int work_of(int round) {
     return round * gridDim.x + (round % 2 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
 }
 
-// Grid [thread blocks], block [128 * (GROUPS + 1)], shared [BARRIER_BYTES + (QUERY_STAGES * GROUPS * 64 + 2 * STAGES * KEYS) * D * 2 bytes].
+// Grid [thread blocks], block [128 * (GROUPS + 1)], shared [BARRIER_BYTES + (QUERY_STAGES * QUERY_GROUPS * 64 + 2 * STAGES * KEYS) * D * 2 bytes].
 template <class T, int D, Keys KEYS_ARE>
 __device__ void attention_hopper(const AttentionHopperParams<T>& p) {
-    constexpr int STAGES = 256 / D;          // tiles of keys, and of values, in shared memory
-    constexpr int HALVES = D / 64;           // a box has 64 numbers of a head
-    constexpr int QUERY_BYTES = 64 * D * 2;  // of a warpgroup
-    constexpr int QUERIES_BYTES = GROUPS * QUERY_BYTES;
+    constexpr bool IS_SPLIT = Sizes<D>::IS_SPLIT;
+    constexpr int KEYS = Sizes<D>::KEYS, STAGES = Sizes<D>::STAGES, QUERY_STAGES = Sizes<D>::QUERY_STAGES, QUERY_GROUPS = Sizes<D>::QUERY_GROUPS;
+    static_assert(KEYS_ARE == Keys::RUNNING || D <= 128);
+    constexpr int OUT = IS_SPLIT ? D / 2 : D;  // numbers of a value that a warpgroup has
+    constexpr int HALVES = D / 64;             // a box has 64 numbers of a head
+    constexpr int QUERY_BYTES = 64 * D * 2;    // of 64 queries
+    constexpr int QUERIES_BYTES = QUERY_GROUPS * QUERY_BYTES;
     constexpr int TILE_BYTES = KEYS * D * 2;  // of keys, or of values
     extern __shared__ __align__(1024) uint8_t shared[];
     const uint32_t barriers = shared_address(shared);
@@ -124,7 +136,7 @@ __device__ void attention_hopper(const AttentionHopperParams<T>& p) {
             barrier_wait(query_empty + 8 * query_slot, query_parity ^ 1);
             if (elect_lane()) {
                 barrier_expect(query_full + 8 * query_slot, QUERIES_BYTES);
-                for (int i = 0; i < GROUPS; i++) {
+                for (int i = 0; i < QUERY_GROUPS; i++) {
                     copy_box(queries + query_slot * QUERIES_BYTES + i * QUERY_BYTES, &p.qkv, tile.token + 64 * i, head * HALVES,
                              query_full + 8 * query_slot, EVICT_FIRST);
                 }
@@ -171,14 +183,15 @@ __device__ void attention_hopper(const AttentionHopperParams<T>& p) {
     } else {
         take_registers<MULTIPLY_REGISTERS>();
         const int own_group = warp / 4, next_group = own_group + 1 == GROUPS ? 0 : own_group + 1;
-        const int own_row = own_group * 64 + warp % 4 * 16;  // of the tile: the first of this warp
-        float score[KEYS / 2], out[D / 2], highest[2], sum[2], keep[2];
+        const int query_group = IS_SPLIT ? 0 : own_group, first_out = IS_SPLIT ? own_group * OUT : 0;
+        const int own_row = query_group * 64 + warp % 4 * 16;  // of the tile: the first of this warp
+        float score[KEYS / 2], out[OUT / 2], highest[2], sum[2], keep[2];
         uint32_t weight[KEYS / 16][4];
         int key_slot = 0, value_slot = 0, query_slot = 0;
         uint32_t key_parity = 0, value_parity = 0, query_parity = 0;
-        const uint64_t query_descriptor = __shfl_sync(0xffffffffu, matrix_descriptor(queries + own_group * QUERY_BYTES), 0);
+        const uint64_t query_descriptor = __shfl_sync(0xffffffffu, matrix_descriptor(queries + query_group * QUERY_BYTES), 0);
         const uint64_t key_descriptor = __shfl_sync(0xffffffffu, matrix_descriptor(keys), 0);
-        const uint64_t value_descriptor = __shfl_sync(0xffffffffu, transposed_descriptor(values, KEYS * 128), 0);
+        const uint64_t value_descriptor = __shfl_sync(0xffffffffu, transposed_descriptor(values + first_out / 64 * (KEYS * 128), KEYS * 128), 0);
         if (KEYS_ARE == Keys::RUNNING && own_group == GROUPS - 1) threads_arrive(1, 256);
 
         const auto multiply_queries = [&]() {
@@ -198,7 +211,7 @@ __device__ void attention_hopper(const AttentionHopperParams<T>& p) {
         const auto multiply_weights = [&]() {
             const uint64_t b = value_descriptor + uint64_t(value_slot * (TILE_BYTES >> 4));
 #pragma unroll
-            for (int i = 0; i < KEYS / 16; i++) warpgroup_mma_registers<T, D>(out, weight[i], b + i * 128);
+            for (int i = 0; i < KEYS / 16; i++) warpgroup_mma_registers<T, OUT>(out, weight[i], b + i * 128);
             warpgroup_commit();
         };
         const auto release_keys = [&]() {
@@ -215,7 +228,7 @@ __device__ void attention_hopper(const AttentionHopperParams<T>& p) {
         };
         const auto sums_are_there = [&]() {
 #pragma unroll
-            for (int i = 0; i < D / 2; i++) asm volatile("" : "+f"(out[i])::"memory");
+            for (int i = 0; i < OUT / 2; i++) asm volatile("" : "+f"(out[i])::"memory");
         };
         // Caps the scores of the tile that begins at `first`, and masks them; `position`: that of the first query of this warp.
         const auto mask = [&](int first, int position) {
@@ -293,7 +306,7 @@ __device__ void attention_hopper(const AttentionHopperParams<T>& p) {
             highest[0] = highest[1] = -INFINITY;
             sum[0] = sum[1] = 0.0f;
 #pragma unroll
-            for (int i = 0; i < D / 2; i++) out[i] = 0.0f;
+            for (int i = 0; i < OUT / 2; i++) out[i] = 0.0f;
 
             barrier_wait(query_full + 8 * query_slot, query_parity);
             float share[2];
@@ -387,7 +400,7 @@ __device__ void attention_hopper(const AttentionHopperParams<T>& p) {
                     release_values();
                     narrow_weights();
 #pragma unroll
-                    for (int i = 0; i < D / 2; i++) out[i] *= keep[i / 2 % 2];
+                    for (int i = 0; i < OUT / 2; i++) out[i] *= keep[i / 2 % 2];
                 }
                 barrier_wait(value_full + 8 * value_slot, value_parity);
                 warpgroup_fence();
@@ -405,10 +418,14 @@ __device__ void attention_hopper(const AttentionHopperParams<T>& p) {
             }
 
             // The results lie where the queries of this warpgroup lay, so that a row is stored whole.
-            const uint32_t results = queries + query_slot * QUERIES_BYTES + own_group * QUERY_BYTES;
-            threads_sync(4 + own_group, 128);
+            const uint32_t results = queries + query_slot * QUERIES_BYTES + query_group * QUERY_BYTES + first_out * 128;
+            if constexpr (IS_SPLIT) {
+                threads_sync(4, 256);
+            } else {
+                threads_sync(4 + own_group, 128);
+            }
 #pragma unroll
-            for (int j = 0; j < D / 16; j++) {
+            for (int j = 0; j < OUT / 16; j++) {
                 const int row = warp % 4 * 16 + lane % 16, chunk = 2 * j + lane / 16;
                 const float* o = out + 8 * j;
                 store_matrices(results + chunk / 8 * (64 * 128) + row * 128 + (chunk % 8 ^ row % 8) * 16, narrow2<T>(o[0] * share[0], o[1] * share[0]),
@@ -418,10 +435,10 @@ __device__ void attention_hopper(const AttentionHopperParams<T>& p) {
             // A warp stores the rows that it has computed.
             __syncwarp();
             const int rows = int(tile.tokens) - own_row;
-            T* const to = p.out + (size_t(tile.token) + own_row) * heads * D + head * D;
+            T* const to = p.out + (size_t(tile.token) + own_row) * heads * D + head * D + first_out;
 #pragma unroll
-            for (int i = lane; i < 16 * (D / 8); i += 32) {
-                const int row = i / (D / 8), chunk = i % (D / 8), at = warp % 4 * 16 + row;
+            for (int i = lane; i < 16 * (OUT / 8); i += 32) {
+                const int row = i / (OUT / 8), chunk = i % (OUT / 8), at = warp % 4 * 16 + row;
                 const uint8_t* from = shared + (results - barriers) + chunk / 8 * (64 * 128) + at * 128 + (chunk % 8 ^ at % 8) * 16;
                 if (row < rows) store_eight(to + size_t(row) * heads * D + chunk * 8, *reinterpret_cast<const Eight*>(from));
             }
@@ -443,11 +460,16 @@ __device__ void attention_hopper(const AttentionHopperParams<T>& p) {
         nvllm_k_attention_##name##_d##dim##_##dtype(const __grid_constant__ AttentionHopperParams<dtype> p) { \
         BODY(dtype, dim, keys)                                                                              \
     }
-#define KERNELS(dim)                                    \
-    KERNEL(dim, bf16, hopper, Keys::RUNNING)            \
-    KERNEL(dim, f16, hopper, Keys::RUNNING)             \
-    KERNEL(dim, bf16, hopper_units, Keys::IN_UNITS)     \
+#define KERNELS(dim)                         \
+    KERNEL(dim, bf16, hopper, Keys::RUNNING) \
+    KERNEL(dim, f16, hopper, Keys::RUNNING)
+#define KERNELS_IN_UNITS(dim)                       \
+    KERNEL(dim, bf16, hopper_units, Keys::IN_UNITS) \
     KERNEL(dim, f16, hopper_units, Keys::IN_UNITS)
 
 KERNELS(64)
 KERNELS(128)
+KERNELS(256)
+KERNELS(512)
+KERNELS_IN_UNITS(64)
+KERNELS_IN_UNITS(128)

@@ -41,6 +41,7 @@ struct AttentionPrefillParams {
     float tanh_scale;     // scale / softcap; 0 without a softcap
     const float* sinks;   // [heads], or null
     int head_dim;         // read by kernels for a class of heads alone: a multiple of 16
+    int blocks_of_tile;   // thread blocks that share the queries of one of `tiles`
 };
 
 // What the queries of a thread block are.
@@ -54,7 +55,7 @@ __host__ __device__ constexpr int parts_of(int head_dim) {
     return head_dim > 256 ? 2 : 1;
 }
 
-// Grid [tiles * heads] or [rows * KV heads], block [32 * WARPS], shared [(QUERIES + 4 * KV) rows], or with int8
+// Grid [tiles * blocks_of_tile * heads] or [rows * KV heads], block [32 * WARPS], shared [(QUERIES + 4 * KV) rows], or with int8
 // [(QUERIES + 2 * KV) rows + 2 * KV * (head_dim + 6) bytes].
 // IS_CLASS: heads have p.head_dim numbers, up to D; what lies beyond is neither copied nor multiplied.
 template <class T, int D, Queries OF, int WARPS, int MT, int KV, Kv FORMAT, bool IS_CLASS = false>
@@ -79,7 +80,10 @@ __device__ void attention_prefill(const AttentionPrefillParams<T>& p) {
     const uint32_t heads = OF == Queries::TOKENS ? p.kv_heads * p.group : p.kv_heads, index = blockIdx.x / heads;
     PrefillTile tile;
     if (OF == Queries::TOKENS) {
-        tile = p.tiles[index];
+        tile = p.tiles[index / p.blocks_of_tile];
+        const int before = index % p.blocks_of_tile * QUERIES;
+        if (before >= int(tile.tokens)) return;
+        tile = PrefillTile{tile.token + before, tile.row, min(tile.tokens - before, QUERIES), tile.position + before};
     } else {
         // Rows that only pad a batch are not in the plan.
         if (index >= p.counts[1]) return;

@@ -49,7 +49,7 @@ __device__ void combine(const CombineParams<T>& p) {
             add_row(sum, p.weights[slot], p.x + slot * p.x_stride + i);
         }
     } else {
-#pragma unroll 4
+#pragma unroll 8
         for (int s = 0; s < p.chosen; s++) {
             const size_t slot = token * p.chosen + s;
             add_row(sum, p.weights[slot], p.x + slot * p.x_stride + i);

@@ -165,7 +165,7 @@ __device__ void expert_linear_tiled(const ExpertLinearParams<T>& p) {
 }
 
 #define FEW(dtype)                                                                                \
-    extern "C" __global__ void __launch_bounds__(32 * FEW_WARPS)                                  \
+    extern "C" __global__ void __launch_bounds__(32 * FEW_WARPS, FEW_BLOCKS)                      \
         nvllm_k_expert_linear_few_##dtype(const __grid_constant__ ExpertLinearParams<dtype> p) {  \
         expert_linear_few<dtype, PlainRows<dtype>>(p);                                            \
     }

@@ -39,7 +39,7 @@ __device__ inline const uint8_t* octet_at(const ExpertCodedParams<T>& p, int exp
 // The two octets of a thread block for few tokens.
 template <class T, class Codes>
 struct QuantizedRows {
-    static constexpr int AHEAD = Codes::BYTES == 256 ? 4 : 2;
+    static constexpr int AHEAD = Codes::BYTES <= 256 ? 4 : Codes::BYTES <= 384 ? 3 : 2;
     // What is loaded: no branch stands between the loads of several pieces.
     struct Piece {
         typename Codes::Lane codes[2];
@@ -214,7 +214,7 @@ __device__ void expert_linear_quantized_tiled(const ExpertCodedParams<T>& p) {
         function(p);                                                                              \
     }
 #define VARIANTS(name, codes, dtype)                                                                        \
-    KERNEL(name##_few, (expert_linear_few<dtype, QuantizedRows<dtype, codes>>), 1, dtype)                   \
+    KERNEL(name##_few, (expert_linear_few<dtype, QuantizedRows<dtype, codes>>), FEW_BLOCKS, dtype)          \
     KERNEL(name##_t16, (expert_linear_quantized_tiled<dtype, codes, 1, 5>), 4, dtype)                          \
     KERNEL(name##_t64, (expert_linear_quantized_tiled<dtype, codes, 4, 4>), 3, dtype)                          \
     KERNEL(name##_t128, (expert_linear_quantized_tiled<dtype, codes, 8, 3>), 2, dtype)

@@ -13,9 +13,9 @@
 //
 // Bound by the chain from chunk to chunk: a thread block computes a value head of a row, and the state stays in its registers.
 #include "common/dependent_launch.cuh"
+#include "common/fragments.cuh"
 #include "common/gated_delta.cuh"
 #include "common/states.cuh"
-#include "common/tensor_core.cuh"
 
 constexpr int CHUNK = 64, DIM = 128, THREADS = 256, TOKENS_OF_WARP = CHUNK / (THREADS / 32);
 // Numbers from one row to the next, such that what a warp stores lies in different banks.
@@ -37,45 +37,6 @@ struct Shared {
     float below[CHUNK * BELOW_STRIDE]; // A, transposed: a row for each column
     float g[CHUNK], beta[CHUNK], total_of_first;
 };
-
-template <class Rows, class T>
-__device__ inline uint32_t at(const T* base, int row, int chunk) {
-    return shared_address(base) + Rows::at(row, chunk) * 16;
-}
-
-// A pair of numbers at an even column.
-template <class Rows, class T>
-__device__ inline void store_pair(T* base, int row, int column, uint32_t pair) {
-    *reinterpret_cast<uint32_t*>(reinterpret_cast<uint8_t*>(base) + Rows::at(row, column / 8) * 16 + column % 8 * 2) = pair;
-}
-
-// Rows 16 of A at `row`, 16 k from chunk `2 step`.
-template <class Rows, class T>
-__device__ inline void load_a(uint32_t (&a)[4], const T* base, int row, int step) {
-    const int lane = threadIdx.x % 32, matrix = lane / 8;
-    load_matrices(a, at<Rows>(base, row + (matrix & 1) * 8 + lane % 8, 2 * step + (matrix >> 1)));
-}
-
-// Two tiles of B, from columns that are rows of `base`.
-template <class Rows, class T>
-__device__ inline void load_b(uint32_t (&b)[4], const T* base, int column, int step) {
-    const int lane = threadIdx.x % 32, matrix = lane / 8;
-    load_matrices(b, at<Rows>(base, column + (matrix >> 1) * 8 + lane % 8, 2 * step + (matrix & 1)));
-}
-
-// Two tiles of B, from k that are rows of `base`.
-template <class Rows, class T>
-__device__ inline void load_b_of_rows(uint32_t (&b)[4], const T* base, int step, int column) {
-    const int lane = threadIdx.x % 32, matrix = lane / 8;
-    load_matrices_transposed(b, at<Rows>(base, step * 16 + (matrix & 1) * 8 + lane % 8, column / 8 + (matrix >> 1)));
-}
-
-// Rows 16 of A, which are columns of `base`, 16 k that are its rows.
-template <class Rows, class T>
-__device__ inline void load_a_of_columns(uint32_t (&a)[4], const T* base, int row, int step) {
-    const int lane = threadIdx.x % 32, matrix = lane / 8;
-    load_matrices_transposed(a, at<Rows>(base, step * 16 + (matrix >> 1) * 8 + lane % 8, row / 8 + (matrix & 1)));
-}
 
 // Grid [value_heads, rows], block [THREADS], shared [Shared].
 template <class T>
@@ -248,8 +209,7 @@ __device__ void gated_delta_chunks(const GatedDeltaParams<T>& p) {
 #pragma unroll
                 for (int n = 0; n < 8; n++) {
                     const int column = half * 64 + n * 8 + lane % 4 * 2;
-                    const uint8_t* const v = reinterpret_cast<const uint8_t*>(shared.values) + Wide::at(i, column / 8) * 16 + column % 8 * 2;
-                    const float2 pair = widen2<T>(*reinterpret_cast<const uint32_t*>(v));
+                    const float2 pair = widen2<T>(pair_at<Wide>(shared.values, i, column));
                     const float2 right = make_float2(beta * (pair.x - decayed * ks[n][2 * h]), beta * (pair.y - decayed * ks[n][2 * h + 1]));
                     *reinterpret_cast<float2*>(shared.right + i * RIGHT_STRIDE + column) = right;
                     out[n][2 * h] *= decayed, out[n][2 * h + 1] *= decayed;

@@ -19,18 +19,22 @@ constexpr int DEPTH = 64, PAD = 32, BARRIER_BYTES = 128, FACTORS_AT = 64;
 
 // A thread block has TILES tiles of HALVES times 8 rows of weights; GATED: the first half of a tile are gates, the second their ups.
 // STEPS: of 64 numbers of k, for each warp, at most. EARLY: of the halves of the steps, those whose weights pass to registers before the
-// wait. Two thread blocks share the registers of a multiprocessor: 64 for each of 512 threads, 128 for each of 256.
+// wait. Two thread blocks share the registers of a multiprocessor: 64 for each of 512 threads, 128 for each of 256. DIRECT: the last tile, for which
+// shared memory has no room, goes to registers straight away, and the sums take the place of the weights.
 //
-// Grid [at least n / COLUMNS rounded up], block [32 * warps], shared [BARRIER_BYTES + ROWS * (k + PAD) * 2 + warps * m * PART * 4 bytes].
-template <class T, int TILES, int HALVES, int STEPS, int EARLY, bool GATED>
+// Grid [at least n / COLUMNS rounded up], block [32 * warps], shared [BARRIER_BYTES + ROWS * (k + PAD) * 2 + warps * m * PART * 4 bytes], or where DIRECT
+// [BARRIER_BYTES + (ROWS - 16) * (k + PAD) * 2].
+template <class T, int TILES, int HALVES, int STEPS, int EARLY, bool GATED, bool DIRECT = false>
 __device__ void gemv_shared(const FewTokensParams<T>& p) {
+    static_assert(!DIRECT || HALVES == 2);
+    constexpr int HELD = TILES - DIRECT, HELD_ROWS = 8 * HALVES * HELD;  // in shared memory
     constexpr int ROWS = 8 * HALVES * TILES, COLUMNS = GATED ? ROWS / 2 : ROWS, PART = ROWS + 2, SQUARES = ROWS == 8 ? 1 : 2;
     extern __shared__ __align__(128) uint8_t shared[];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
     const int first = blockIdx.x * COLUMNS, row_numbers = p.k + PAD;
     const uint32_t full = shared_address(shared);
-    T* weights = reinterpret_cast<T*>(shared + BARRIER_BYTES);                // [ROWS, row_numbers]
-    float* parts = reinterpret_cast<float*>(weights + ROWS * row_numbers);  // [warps, m, PART]
+    T* weights = reinterpret_cast<T*>(shared + BARRIER_BYTES);                               // [HELD_ROWS, row_numbers]
+    float* parts = reinterpret_cast<float*>(weights + (DIRECT ? 0 : ROWS * row_numbers));  // [warps, m, PART]
     float* factors = reinterpret_cast<float*>(shared + FACTORS_AT);           // [8]
     const bool is_divided = !has_factors(p.norms), is_added = !GATED && p.norms.residual;
     launch_dependents();
@@ -40,31 +44,42 @@ __device__ void gemv_shared(const FewTokensParams<T>& p) {
         return;
     }
 
+    const auto row_at = [&](int r) {
+        const int column = min(GATED ? first + r / 16 * 8 + r % 8 : first + r, p.n - 1);
+        return p.weight + size_t(GATED && r % 16 >= 8 ? p.n + column : column) * p.k;
+    };
     if (warp == 0) {
         if (lane == 0) {
             barrier_init(full, 1);
             fence_barrier_init();
-            barrier_expect(full, ROWS * p.k * sizeof(T));
+            barrier_expect(full, HELD_ROWS * p.k * sizeof(T));
         }
         __syncwarp();
-        for (int r = lane; r < ROWS; r += 32) {
-            const int column = min(GATED ? first + r / 16 * 8 + r % 8 : first + r, p.n - 1);
-            const int row = GATED && r % 16 >= 8 ? p.n + column : column;
-            copy_row(shared_address(weights + r * row_numbers), p.weight + size_t(row) * p.k, p.k * sizeof(T), full);
+        for (int r = lane; r < HELD_ROWS; r += 32) {
+            copy_row(shared_address(weights + r * row_numbers), row_at(r), p.k * sizeof(T), full);
+        }
+    }
+    // Where this lane's eight numbers of a step and a half of it begin.
+    const auto place = [&](int step, int half) { return (step * warps + warp) * DEPTH + half * 32 + lane % 4 * 8; };
+    Eight direct[DIRECT ? 2 * STEPS : 1][HALVES];
+    if constexpr (DIRECT) {
+#pragma unroll
+        for (int i = 0; i < 2 * STEPS; i++) {
+            const int k = place(i / 2, i % 2);
+#pragma unroll
+            for (int h = 0; h < HALVES; h++) direct[i][h] = k < p.k ? load_eight_once(row_at(HELD_ROWS + h * 8 + lane / 4) + k) : Eight{};
         }
     }
     __syncthreads();
-    // Where this lane's eight numbers of a step and a half of it begin.
-    const auto place = [&](int step, int half) { return (step * warps + warp) * DEPTH + half * 32 + lane % 4 * 8; };
     // The rows of weights that a lane multiplies by its numbers `half` of `step`: of each tile, of each eight of it.
-    const auto load_weights = [&](Eight (&to)[TILES][HALVES], int step, int half) {
+    const auto load_weights = [&](Eight (&to)[HELD][HALVES], int step, int half) {
         const int k = place(step, half);
 #pragma unroll
-        for (int i = 0; i < TILES * HALVES; i++) {
+        for (int i = 0; i < HELD * HALVES; i++) {
             to[i / HALVES][i % HALVES] = k < p.k ? load_eight(weights + (i * 8 + lane / 4) * row_numbers + k) : Eight{};
         }
     };
-    Eight early[EARLY][TILES][HALVES];
+    Eight early[EARLY][HELD][HALVES];
     barrier_wait(full, 0);
 #pragma unroll
     for (int i = 0; i < EARLY; i++) load_weights(early[i], i / 2, i % 2);
@@ -90,13 +105,14 @@ __device__ void gemv_shared(const FewTokensParams<T>& p) {
     float sum[TILES][4] = {};
 #pragma unroll
     for (int i = 0; i < 2 * STEPS; i++) {
-        Eight late[TILES][HALVES];
+        Eight late[HELD][HALVES];
         if (i >= EARLY) load_weights(late, i / 2, i % 2);
         const auto& rows = i < EARLY ? early[i < EARLY ? i : 0] : late;
         const Eight& numbers = x[i / 2][i % 2];
 #pragma unroll
         for (int t = 0; t < TILES; t++) {
-            const Eight a = rows[t][0], b = HALVES == 2 ? rows[t][HALVES - 1] : Eight{};
+            const auto& tile = t < HELD ? rows[t < HELD ? t : 0] : direct[DIRECT ? i : 0];
+            const Eight a = tile[0], b = HALVES == 2 ? tile[HALVES - 1] : Eight{};
             const uint32_t low[4] = {a.pair[0], b.pair[0], a.pair[1], b.pair[1]};
             const uint32_t high[4] = {a.pair[2], b.pair[2], a.pair[3], b.pair[3]};
             mma<T>(sum[t], low, numbers.pair[0], numbers.pair[1]);
@@ -104,6 +120,7 @@ __device__ void gemv_shared(const FewTokensParams<T>& p) {
         }
     }
 
+    if (DIRECT) __syncthreads();
     float* part = parts + warp * p.m * PART;
 #pragma unroll
     for (int e = 0; e < 2; e++) {
@@ -149,9 +166,9 @@ __device__ void gemv_shared(const FewTokensParams<T>& p) {
 }
 
 #define KERNEL(name, rows, tiles, halves, steps, early, is_gated, dtype)                                            \
-    extern "C" __global__ void __launch_bounds__(rows == 8 ? 512 : 256)                                             \
+    extern "C" __global__ void __launch_bounds__(rows == 8 ? 512 : 256, 2)                                     \
         nvllm_k_gemv_shared_##name##r##rows##_s##steps##_##dtype(const __grid_constant__ FewTokensParams<dtype> p) { \
-        gemv_shared<dtype, tiles, halves, steps, early, is_gated>(p);                                                \
+        gemv_shared<dtype, tiles, halves, steps, early, is_gated, rows == 64>(p);                                    \
     }
 #define KERNELS(name, rows, tiles, halves, steps, early, is_gated)  \
     KERNEL(name, rows, tiles, halves, steps, early, is_gated, bf16) \
@@ -164,8 +181,10 @@ KERNELS(, 16, 1, 2, 4, 3, false)
 KERNELS(, 32, 2, 2, 2, 3, false)
 KERNELS(, 32, 2, 2, 4, 3, false)
 KERNELS(, 48, 3, 2, 2, 3, false)
+KERNELS(, 64, 4, 2, 2, 1, false)
 KERNELS(gated_, 16, 1, 2, 2, 3, true)
 KERNELS(gated_, 16, 1, 2, 4, 3, true)
 KERNELS(gated_, 32, 2, 2, 2, 3, true)
 KERNELS(gated_, 32, 2, 2, 4, 3, true)
 KERNELS(gated_, 48, 3, 2, 2, 3, true)
+KERNELS(gated_, 64, 4, 2, 2, 1, true)

@@ -1,7 +1,7 @@
 // The choice of experts. Contract: src/compute/ops/route.rs. Reference: src/compute/cpu/route.rs.
 //
-// At the launch floor in decode: a warp a token. What experts are chosen by becomes a key that grows with it, above the index, so that of equal
-// experts the first has the greatest key, and the next best has the greatest of those below the last one.
+// At the launch floor in decode: a warp a token. What experts are chosen by becomes a key of 32 bits that grows with it. The greatest key left is found by
+// one reduction, and the first of the experts that have it by another.
 //
 // `sort_routes` groups the slots by expert for kernels that compute many: one thread block, because the products cannot begin before.
 #include "common/dependent_launch.cuh"
@@ -32,11 +32,12 @@ struct RouteParams {
 
 using Key = unsigned long long;
 
-__device__ inline Key key_of(float value, int index) {
+__device__ inline uint32_t growing(float value) {
     const uint32_t bits = __float_as_uint(value + 0.0f);
-    const uint32_t grows = isnan(value) ? 0u : bits >> 31 ? ~bits : bits | 0x80000000u;
-    return Key(grows) << 32 | (0xffffffffu - uint32_t(index));
+    return isnan(value) ? 0u : bits >> 31 ? ~bits : bits | 0x80000000u;
 }
+
+__device__ inline Key key_of(float value, int index) { return Key(growing(value)) << 32 | (0xffffffffu - uint32_t(index)); }
 
 __device__ inline int index_of(Key key) { return int(0xffffffffu - uint32_t(key)); }
 
@@ -111,22 +112,30 @@ __device__ void route(const RouteParams<T>& p) {
 
     const uint64_t kept = p.groups > 1 ? best_groups(by, p.experts, p.groups, p.kept, p.best) : ~uint64_t(0);
     const int size = p.experts / p.groups;
-    Key last = ~Key(0);
+    // This lane's experts that may be chosen, a bit for each 32.
+    uint32_t left = 0;
+    for (int e = lane, i = 0; e < p.experts; e += 32, i++) {
+        if (p.groups == 1 || kept >> (e / size) & 1) left |= 1u << i;
+        by[e] = __uint_as_float(growing(by[e]));
+    }
     float own = 0.0f, factor = 1.0f, total = 0.0f;
     for (int n = 0; n < p.chosen; n++) {
-        Key next = 0;
-        for (int e = lane; e < p.experts; e += 32) {
-            if (p.groups > 1 && !(kept >> (e / size) & 1)) continue;
-            const Key key = key_of(by[e], e);
-            if (key < last && key > next) next = key;
+        // Of equal experts the first: that of the lowest index.
+        uint32_t greatest_key = 0;
+        int index = EXPERTS_MAX;
+        for (int e = lane, i = 0; e < p.experts; e += 32, i++) {
+            const uint32_t key = __float_as_uint(by[e]);
+            if ((left >> i & 1) && (index == EXPERTS_MAX || key > greatest_key)) greatest_key = key, index = e;
         }
-        last = warp_max(next);
-        const float score = scores[index_of(last)];
+        const uint32_t best_key = __reduce_max_sync(0xffffffffu, greatest_key);
+        const int best = __reduce_min_sync(0xffffffffu, greatest_key == best_key ? index : EXPERTS_MAX);
+        if (best % 32 == lane) left &= ~(1u << best / 32);
+        const float score = scores[best];
         total += score;
         if (lane == n) {
             own = score;
-            factor = p.scales ? p.scales[index_of(last)] : 1.0f;
-            p.experts_of[blockIdx.x * p.chosen + n] = index_of(last);
+            factor = p.scales ? p.scales[best] : 1.0f;
+            p.experts_of[blockIdx.x * p.chosen + n] = best;
         }
     }
     if (lane < p.chosen) p.weights[blockIdx.x * p.chosen + lane] = own / (p.is_normed ? total + p.norm : 1.0f) * p.scale * factor;

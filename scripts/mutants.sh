@@ -116,13 +116,19 @@ all_mutants() {
     mutant delta_tiled_as_grouped src/model/gguf/families.rs gguf \
         'value_order: ValueOrder::Tiled' 'value_order: ValueOrder::Grouped'
     mutant scan_gate_after_the_norm src/model/recurrent/state_space.rs golden \
-        'ops::gated_norm(backend, read, gate);' 'ops::gated_norm(backend, read, HeadGate { order: compute::GateOrder::AfterNorm, ..gate });'
+        'scale, order: *order, head_dim' 'scale, order: compute::GateOrder::AfterNorm, head_dim'
     mutant scan_norm_over_all_groups src/model/recurrent/state_space.rs golden \
         'self.shape.head_width() / self.shape.groups' 'self.shape.head_width()'
     mutant scan_steps_not_scaled src/model/recurrent/state_space.rs golden \
         'step_scale: self.scales.step' 'step_scale: self.scales.step.max(1.0)'
+    mutant scan_gates_of_norms_not_scaled src/model/recurrent/state_space.rs golden \
+        '(norm, self.scales.gate)' '(norm, self.scales.gate.max(1.0))'
     mutant scan_gates_not_scaled src/model/recurrent/state_space.rs golden \
-        '(heads.width(), self.scales.gate)' '(heads.width(), self.scales.gate.max(1.0))'
+        'ScanGate::Silu { scale: self.scales.gate }' 'ScanGate::Silu { scale: self.scales.gate.max(1.0) }'
+    mutant scan_gates_where_the_steps_are src/compute/unfused.rs golden \
+        'first: layer.first_gate() }, Some' 'first: layer.heads.heads }, Some'
+    mutant scan_state_in_that_of_the_convolution src/compute/unfused.rs golden \
+        '(states, layer.scan_at(at))' '(states, at)'
     mutant scan_b_and_c_scaled_alike src/model/recurrent/state_space.rs golden \
         '(c, of_groups.len())' '(b, of_groups.len())'
     mutant falcon_input_scaled_once src/model/families/falcon_h1.rs golden \

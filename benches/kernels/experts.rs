@@ -61,12 +61,12 @@ impl Bench {
                     .collect();
                 let x = self.tensor(tokens, HIDDEN);
                 let slots = tokens * CHOSEN;
-                let (mut product, mut gated) = (self.tensor(slots, 2 * WIDTH), self.tensor(slots, WIDTH));
+                let mut gated = self.tensor(slots, WIDTH);
                 let (mut rows, mut out) = (self.tensor(slots, HIDDEN), self.tensor(tokens, HIDDEN));
                 let us = self.time(PASSES, |cuda| {
                     for routes in &routes {
                         let layer = LayerInput::new(&x, &gate_up, None);
-                        ops::gated_expert_linear(cuda, &mut gated, &mut product, layer, Activation::Silu, routes);
+                        ops::gated_expert_linear(cuda, &mut gated, None, layer, Activation::Silu, routes);
                         let layer = LayerInput::new(&gated, &down, None);
                         ops::expert_linear(cuda, &mut rows, layer, ExpertRows::Slots, routes);
                         ops::combine(cuda, &mut out, &rows, None, routes, 0..EXPERTS);

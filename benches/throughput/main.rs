@@ -9,7 +9,9 @@
 //! of the shape, 1.2 GB for qwen3-0.6b, 16.4 GB for qwen3-8b, 65.5 GB for qwen3-32b and 141 GB for llama3-70b, unless it holds one
 //! already or is a GGUF file. `int8` keeps keys and values in int8. `gathered` divides projections by outputs where ranks would divide sums. `prefill`
 //! measures prompts alone, long ones too, and `long` one sequence of 512 and of 32,000 tokens. `shared-prefix` measures 256 requests of 2,048 common and 64 own tokens, with keys that are
-//! read once for all rows and without. `max_batched_tokens` 0 is the default. `BENCH_GPU_MEMORY` is `gpu_memory_bytes` of the engine. For each number of `ranks`, as many GPUs compute
+//! read once for all rows and without. `max_batched_tokens` 0 is the default. `BENCH_GPU_MEMORY` and `BENCH_SEQS` are
+//! `gpu_memory_bytes` and `max_num_seqs` of the engine.
+//! With `BENCH_BATCHES`, such as `1,32`, decode steps of these batches after 512 tokens are measured and nothing else. For each number of `ranks`, as many GPUs compute
 //! together. With `BENCH_BRIEF` in the environment the engine is opened once and the 256 requests are computed once. Random weights
 //! take as long as trained ones if end tokens are ignored. Where `nvidia-smi` is found, lines end with the median of its SM clock and power.
 
@@ -171,6 +173,7 @@ fn config(launching: Launching, rounding: Rounding, max_batched_tokens: Option<u
         launching,
         rounding,
         gpu_memory_bytes: std::env::var("BENCH_GPU_MEMORY").ok().map(|bytes| bytes.parse().expect("bytes")),
+        max_num_seqs: std::env::var("BENCH_SEQS").ok().map(|rows| rows.parse().expect("sequences")),
         tensor_parallel_size: ranks,
         ..EngineOptions::new("")
     }
@@ -208,19 +211,17 @@ fn measure(shape: &Shape, folder: &Path, switches: &Switches, config: &EngineOpt
     let info = engine.handle().model_info();
     println!("KV cache                  {:9} blocks, {:.1} GB", info.num_kv_blocks, info.kv_cache_bytes as f64 / 1e9);
     let watch = Watch::begin();
+    if let Ok(batches) = std::env::var("BENCH_BATCHES") {
+        for rows in batches.split(',') {
+            print_decode(&mut engine, shape, rows.parse().expect("a batch size"), 512, &watch);
+        }
+        return;
+    }
     first_tokens(&mut engine, &[128, 1024]);
     for (prompt, rows) in
         DECODE.into_iter().flat_map(|(prompt, batches)| batches.iter().map(move |rows| (prompt, *rows)))
     {
-        let (step, host) = decode(&mut engine, rows, prompt);
-        println!(
-            "decode, batch {rows:3} after {prompt:3} {:8.3} ms per step, {:8.0} tok/s, host {:.0} us per step, weights at {:.0} GB/s{}",
-            ms(step),
-            rows as f64 / step.as_secs_f64(),
-            1e3 * ms(host),
-            shape.weight_bytes() as f64 / step.as_secs_f64() / 1e9,
-            watch.since_last()
-        );
+        print_decode(&mut engine, shape, rows, prompt, &watch);
     }
     prefill(&mut engine, shape, &[(16, 1024)]);
     for _ in 0..rounds {
@@ -228,6 +229,19 @@ fn measure(shape: &Shape, folder: &Path, switches: &Switches, config: &EngineOpt
         requests(&mut engine);
         println!("    SM clock and power{}", watch.since_last());
     }
+}
+
+/// Measures decode steps and prints their median.
+fn print_decode(engine: &mut Engine, shape: &Shape, rows: usize, prompt: usize, watch: &Watch) {
+    let (step, host) = decode(engine, rows, prompt);
+    println!(
+        "decode, batch {rows:3} after {prompt:3} {:8.3} ms per step, {:8.0} tok/s, host {:.0} us per step, weights at {:.0} GB/s{}",
+        ms(step),
+        rows as f64 / step.as_secs_f64(),
+        1e3 * ms(host),
+        shape.weight_bytes() as f64 / step.as_secs_f64() / 1e9,
+        watch.since_last()
+    );
 }
 
 /// The median time from a prompt to its first token.

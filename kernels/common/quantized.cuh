@@ -23,6 +23,7 @@ enum HeaderKind {
     SIXTEENTHS = 4,    // f16 d, two unused bytes, then signed bytes s of each 16: d s; the zero is 32
     WORDS = 5,         // f16 or bf16 scale, byte zero, unused byte: of the 64 numbers, or of each 32 if the header has 8 bytes
     FLOATS = 6,        // f32 scale of each 32; QuantizedWeights::zero
+    BF16S = 7,         // bf16 scale of each 32; QuantizedWeights::zero
 };
 
 // Kinds of codes, as `Kind` of src/compute/cuda/gemm/quantized/weights.rs numbers them.
@@ -80,6 +81,9 @@ __device__ inline float4 scales_of_words(const QuantizedWeights& w, uint32_t fir
     } else if constexpr (HEADER == WORDS) {
         const float s0 = scale_of_word(first, w.is_bf16), s1 = scale_of_word(second, w.is_bf16);
         return pair(s0, unsigned_byte(first, 2) * s0, s1, unsigned_byte(second, 2) * s1);
+    } else if constexpr (HEADER == BF16S) {
+        const float s0 = __uint_as_float(first << 16), s1 = __uint_as_float(first & 0xffff0000u);
+        return pair(s0, zero * s0, s1, zero * s1);
     } else {
         const float s0 = __uint_as_float(first), s1 = __uint_as_float(second);
         return pair(s0, zero * s0, s1, zero * s1);
@@ -97,6 +101,7 @@ __device__ inline float4 scales_of_column(const QuantizedWeights& w, const uint8
         case SIGNED: return scales_of_words<SIGNED>(w, first, second);
         case SIXTEENTHS: return scales_of_words<SIXTEENTHS>(w, first, second);
         case WORDS: return scales_of_words<WORDS>(w, first, second);
+        case BF16S: return scales_of_words<BF16S>(w, first, second);
         default: return scales_of_words<FLOATS>(w, first, second);
     }
 }

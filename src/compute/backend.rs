@@ -6,7 +6,8 @@
 use crate::{
     Activated, Activation, AddNorm, AttentionSpec, DeltaHeads, DeltaInputs, DeltaLayer, Device, ExpertRows,
     HeadColumns, HeadGate, HeadPart, HeadRows, KvPlace, LayerInput, NextNorm, NormWeights, Part, QkNormRope, Router,
-    RouterVectors, ScanHeads, ScanInputs, Scoring, SharedExpert, ShortConv, TableRows, Tensor, unfused,
+    RouterVectors, ScanHeads, ScanInputs, ScanLayer, ScanRows, Scoring, SharedExpert, ShortConv, TableRows, Tensor,
+    unfused,
 };
 use std::ops::Range;
 
@@ -56,6 +57,17 @@ pub trait Ops: Device {
         device_batch: &Self::DeviceBatch,
     ) {
         unfused::delta_layer(self, out, mixed, layer, states, device_batch);
+    }
+    /// See [`ops::scan_layer`](crate::ops::scan_layer).
+    fn scan_layer(
+        &mut self,
+        out: &mut Tensor<Self::Storage>,
+        rows: ScanRows<Tensor<Self::Storage>>,
+        layer: ScanLayer<Tensor<Self::Storage>, Self::Vector>,
+        states: (&mut Self::States, usize),
+        device_batch: &Self::DeviceBatch,
+    ) {
+        unfused::scan_layer(self, out, rows, layer, states, device_batch);
     }
     /// See [`ops::embedding`](crate::ops::embedding).
     fn embedding(
@@ -160,11 +172,13 @@ pub trait Ops: Device {
         vectors: RouterVectors<Self::Vector>,
         router: &Router,
     );
+    /// Whether [`gated_expert_linear`](Self::gated_expert_linear) needs memory for gates and ups.
+    const STORES_GATES: bool;
     /// See [`ops::gated_expert_linear`](crate::ops::gated_expert_linear).
     fn gated_expert_linear(
         &mut self,
         out: &mut Tensor<Self::Storage>,
-        gate_up: &mut Tensor<Self::Storage>,
+        gate_up: Option<&mut Tensor<Self::Storage>>,
         layer: LayerInput<Tensor<Self::Storage>, Self::Experts, Self::Vector>,
         activation: Activation,
         routes: &Self::Routes,

@@ -56,8 +56,8 @@ pub use part::Part;
 pub use qk_norm_rope::{NormExtent, NormOrder, Pairing, QkNormRope, QkNormWeights, RopeTable, WholeRows};
 
 pub use recurrent::{
-    ConvForm, DeltaHeads, DeltaInputs, DeltaLayer, GateOrder, HeadGate, ScanHeads, ScanInputs, ShortConv, StateShape,
-    ValueOrder,
+    ConvForm, DeltaHeads, DeltaInputs, DeltaLayer, GateOrder, HeadGate, ScanGate, ScanHeads, ScanInputs, ScanLayer,
+    ScanRows, ShortConv, StateShape, ValueOrder,
 };
 pub use table_rows::TableRows;
 pub use tensor::Tensor;

@@ -239,8 +239,83 @@ impl<'a, T, V> DeltaLayer<'a, T, V> {
     }
 }
 
+/// What a layer of Mamba-2 computes between its projections.
+#[derive(Debug)]
+pub struct ScanLayer<'a, T, V> {
+    /// `x`, `B` and `C` before the convolution, then the gates, then the steps. `[tokens, heads.width() + heads.head_width() + heads.heads]`
+    pub projected: &'a T,
+    /// `[taps, heads.width()]`, then the biases
+    pub conv_weight: &'a V,
+    /// The convolution of `x`, `B` and `C`.
+    pub conv: ShortConv,
+    /// `exp(A_log)`, then `dt_bias`, then `D`. `[3, heads]`
+    pub rates: &'a V,
+    /// The factor of the steps.
+    pub step_scale: f32,
+    /// The sizes of the scan.
+    pub heads: ScanHeads,
+    /// What follows.
+    pub gate: ScanGate<'a, T, V>,
+}
+
+/// What follows a selective scan.
+#[derive(Debug)]
+pub enum ScanGate<'a, T, V> {
+    /// Nothing yet: ranks that share a group exchange what was read first.
+    Nothing,
+    /// `silu(scale * gate)` is a factor of what was read.
+    Silu {
+        /// The factor of the gates.
+        scale: f32,
+    },
+    /// A norm of each group with a gate.
+    Norm(HeadGate<'a, T, V>),
+}
+
+impl<T, V> Clone for ScanGate<'_, T, V> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T, V> Copy for ScanGate<'_, T, V> {}
+
+impl<T, V> Clone for ScanLayer<'_, T, V> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T, V> Copy for ScanLayer<'_, T, V> {}
+
+impl<T, V> ScanLayer<'_, T, V> {
+    /// Where the gates begin.
+    pub fn first_gate(&self) -> usize {
+        self.heads.width()
+    }
+
+    /// Where the steps begin.
+    pub fn first_step(&self) -> usize {
+        self.heads.width() + self.heads.head_width()
+    }
+
+    /// The state of the scan, where that of the convolution is at `at`.
+    pub fn scan_at(&self, at: usize) -> usize {
+        at + self.conv.state_numbers(self.heads.width())
+    }
+}
+
+/// Tensors that a layer of Mamba-2 may use. What they hold afterwards is not defined.
+#[derive(Debug)]
+pub struct ScanRows<'a, T> {
+    /// `[tokens, heads.width()]`
+    pub mixed: &'a mut T,
+    /// With [`ScanGate::Silu`]. `[tokens, heads.head_width()]`
+    pub read: Option<&'a mut T>,
+}
+
 /// A gated RMS norm of heads.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct HeadGate<'a, T, V> {
     /// A tensor with the gates at columns `first..`, as many as the normalized one has. `[tokens, any]`
     pub gate: &'a T,
@@ -257,6 +332,14 @@ pub struct HeadGate<'a, T, V> {
     /// Added to the mean of squares.
     pub eps: f32,
 }
+
+impl<T, V> Clone for HeadGate<'_, T, V> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T, V> Copy for HeadGate<'_, T, V> {}
 
 /// Whether a gate comes before or after a norm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

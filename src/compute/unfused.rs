@@ -1,8 +1,8 @@
 //! What fused ops compute, in plain ones: the default bodies of [`Ops`], and what a backend falls back to where it has no kernel for the fusion.
 
 use crate::{
-    Activation, AddNorm, DeltaInputs, DeltaLayer, HeadRows, KvPlace, LayerInput, NextNorm, Ops, QkNormRope, Scoring,
-    Tensor,
+    Activated, Activation, AddNorm, Curve, DeltaInputs, DeltaLayer, HeadRows, KvPlace, LayerInput, NextNorm, Ops, Part,
+    QkNormRope, ScanGate, ScanInputs, ScanLayer, ScanRows, Scoring, Tensor,
 };
 
 /// [`linear`](crate::ops::linear), then [`add_norm`](crate::ops::add_norm).
@@ -61,4 +61,30 @@ pub fn delta_layer<B: Ops>(
     let inputs = DeltaInputs { qkv: mixed, gates: projected, first_gate: layer.first_gate(), decays };
     backend.gated_delta(out, inputs, heads, (states, layer.rule_at(at)), device_batch);
     backend.gated_norm(out, layer.gate());
+}
+
+/// [`causal_conv`](crate::ops::causal_conv), [`selective_scan`](crate::ops::selective_scan), then what its gate says.
+pub fn scan_layer<B: Ops>(
+    backend: &mut B,
+    out: &mut Tensor<B::Storage>,
+    ScanRows { mixed, read }: ScanRows<Tensor<B::Storage>>,
+    layer: ScanLayer<Tensor<B::Storage>, B::Vector>,
+    (states, at): (&mut B::States, usize),
+    device_batch: &B::DeviceBatch,
+) {
+    let ScanLayer { projected, conv_weight, conv, rates, step_scale, heads, gate } = layer;
+    backend.causal_conv(mixed, projected, conv_weight, conv, (states, at), device_batch);
+    let inputs = ScanInputs { xbc: mixed, steps: projected, first_step: layer.first_step(), step_scale, rates };
+    let place = (states, layer.scan_at(at));
+    let ScanGate::Silu { scale } = gate else {
+        backend.selective_scan(out, inputs, heads, place, device_batch);
+        if let ScanGate::Norm(gate) = gate {
+            backend.gated_norm(out, gate);
+        }
+        return;
+    };
+    let read = read.expect("the op checked it");
+    backend.selective_scan(read, inputs, heads, place, device_batch);
+    let (of, times) = (Part { x: projected, first: layer.first_gate() }, Some(Part { x: &*read, first: 0 }));
+    backend.activate(out, Activated { of, scale, curve: Curve::Gate(Activation::Silu), times });
 }

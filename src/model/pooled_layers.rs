@@ -25,14 +25,19 @@ struct Layer<B: Backend> {
     normed: Tensor<B::Storage>,
 }
 
-/// Outputs are padded to a multiple of this by rows of zeros: kernels for GPUs write as many numbers at a time.
+/// Outputs of the last layer are padded to a multiple of this by rows of zeros: kernels for GPUs write as many numbers at a time. Those of a layer before it are
+/// what the next one reads, and no more.
 const OUTPUTS: usize = 8;
 
 impl<B: Backend> PooledLayers<B> {
     /// Those of `spec`, for passes of at most `texts` texts.
     pub fn load(backend: &B, spec: &DecoderSpec, weights: &mut Weights, texts: usize) -> Result<PooledLayers<B>> {
-        let load = |layer: &PooledLayer| Layer::load(backend, layer, weights, texts);
-        spec.pooled_layers.iter().map(load).collect::<Result<_>>().map(PooledLayers)
+        let last = spec.pooled_layers.len().saturating_sub(1);
+        let load = |(index, layer): (usize, &PooledLayer)| {
+            let padding = if index == last { OUTPUTS } else { 1 };
+            Layer::load(backend, layer, weights, texts, padding)
+        };
+        spec.pooled_layers.iter().enumerate().map(load).collect::<Result<_>>().map(PooledLayers)
     }
 
     /// Sets the texts of this pass.
@@ -51,13 +56,14 @@ impl<B: Backend> PooledLayers<B> {
 }
 
 impl<B: Backend> Layer<B> {
-    fn load(backend: &B, spec: &PooledLayer, weights: &mut Weights, texts: usize) -> Result<Layer<B>> {
+    /// A layer whose outputs are padded to a multiple of `padding`.
+    fn load(backend: &B, spec: &PooledLayer, weights: &mut Weights, texts: usize, padding: usize) -> Result<Layer<B>> {
         let (module, name) = match &spec.tensors {
             PooledTensors::Named(name) => (None, *name),
             PooledTensors::Module { folder, name } => (Some(folder.as_str()), *name),
         };
         let PooledLayer { inputs, outputs, .. } = *spec;
-        let padded = outputs.next_multiple_of(OUTPUTS);
+        let padded = outputs.next_multiple_of(padding);
         weights.aside(module, |weights| {
             let mut matrices = vec![weights.matrix(name, outputs, inputs)?];
             let zeros =

@@ -438,6 +438,8 @@ impl RopeScaling {
         };
         match kind {
             "default" => Ok(RopeScaling::None),
+            // The base grows with a text beyond the positions of the model, and `max_model_len` is at most these.
+            "dynamic" => parameters.positive("factor").map(|_| RopeScaling::None),
             "linear" => Ok(RopeScaling::Linear { factor: parameters.positive("factor")? }),
             "llama3" => llama3(parameters, original_positions),
             "yarn" => yarn(parameters, max_position_embeddings, original_positions),
@@ -450,7 +452,7 @@ impl RopeScaling {
             other => Err(Error::UnsupportedModel {
                 setting: "rope_scaling",
                 value: other.into(),
-                supported: "default, linear, llama3, yarn, longrope or proportional",
+                supported: "default, linear, dynamic, llama3, yarn, longrope or proportional",
             }),
         }
     }

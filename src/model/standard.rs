@@ -172,23 +172,33 @@ impl Standard {
         sliding.into_iter().enumerate().map(of_layer).collect()
     }
 
+    /// As [`Standard::windows`] of a family in which `use_sliding_window` switches windows on, and no layer has one where it does not.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Standard::windows`].
+    pub fn switched_windows(&self, fields: Fields, slides: impl Fn(usize) -> bool) -> Result<Vec<Option<usize>>> {
+        let is_on = fields.flag("use_sliding_window")? == Some(true) && fields.get("sliding_window").is_some();
+        if is_on { self.windows(fields, slides) } else { Ok(vec![None; self.layers]) }
+    }
+
     /// As [`Standard::windows`], where every `interval`-th layer has none unless `sliding_window_pattern` says another interval.
     ///
     /// # Errors
     ///
-    /// Those of [`Standard::windows`], and [`Error::ModelFile`] if `sliding_window_pattern` and `layer_types` disagree.
+    /// Those of [`Standard::windows`].
     pub fn windows_by_pattern(&self, fields: Fields, interval: usize) -> Result<Vec<Option<usize>>> {
         let given = pattern(fields)?;
         let slides = |layer: usize| !(layer + 1).is_multiple_of(given.unwrap_or(interval));
         let windows = self.windows(fields, slides)?;
         let agrees = |(layer, window): (usize, &Option<usize>)| window.is_some() == slides(layer);
-        match given {
-            Some(given) if !windows.iter().enumerate().all(agrees) => {
-                Err(fields
-                    .refuse(format!("layer_types says something else than sliding_window_pattern, which is {given}")))
-            }
-            _ => Ok(windows),
+        // transformers writes its default beside a list that was given, and does not read it there.
+        if let Some(given) = given.filter(|_| !windows.iter().enumerate().all(agrees)) {
+            fields.warn(format_args!(
+                "layer_types says something else than sliding_window_pattern, which is {given}, and counts"
+            ));
         }
+        Ok(windows)
     }
 
     /// Which layers have a rotary embedding: those whose entry of `layer_rope_theta` is not 0, or else those of `by_default`.
@@ -231,9 +241,19 @@ impl Standard {
         self.decoder_of(layers)
     }
 
+    /// The same layer as often as there are `windows`, of which each has its own.
+    pub fn decoder_with_windows(self, windows: Vec<Option<usize>>, attention: SelfAttention, mlp: Mlp) -> DecoderSpec {
+        let layer = |window| {
+            let scores = AttentionSpec { window, ..attention.scores };
+            self.layer(SelfAttention { scores, ..attention.clone() }, mlp.clone())
+        };
+        let layers = windows.into_iter().map(layer).collect();
+        self.decoder_of(layers)
+    }
+
     /// A decoder of these layers.
     pub fn decoder_of(self, layers: Vec<LayerSpec>) -> DecoderSpec {
-        DecoderSpec {
+        let mut decoder = DecoderSpec {
             hidden: self.hidden,
             vocab: self.vocab,
             embedding_scale: 1.0,
@@ -246,7 +266,12 @@ impl Standard {
             pooled_layers: Vec::new(),
             ropes: self.ropes,
             max_positions: self.max_positions,
+        };
+        // Where no layer attends, nothing rotates, and no head says how wide a table would be.
+        if decoder.attentions().next().is_none() {
+            decoder.ropes.clear();
         }
+        decoder
     }
 }
 

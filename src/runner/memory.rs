@@ -283,7 +283,12 @@ fn room_in(
     };
     // A slot, `block * block_size + offset`, is a u32.
     let addressable = u64::from(u32::MAX) / limits.block_size as u64;
-    let blocks = ((left - checkpoints * state_bytes) / block_bytes).min(useful).min(addressable);
+    // Blocks of a model without attention take no memory: there are as many as all sequences can have.
+    let blocks = match (left - checkpoints * state_bytes).checked_div(block_bytes) {
+        Some(blocks) => blocks.min(useful),
+        None => all_sequences,
+    };
+    let blocks = blocks.min(addressable);
     match blocks {
         0 => Ok(Room { blocks: 1, checkpoints: 0 }),
         blocks => Ok(Room { blocks: blocks as usize, checkpoints: checkpoints as usize }),
@@ -429,6 +434,8 @@ mod tests {
             other => panic!("{other:?}"),
         }
         assert!(blocks(u64::MAX).unwrap() as u64 * 16 <= u64::from(u32::MAX), "slots are u32");
+        let of_nothing = room_in(KvBudget::Bytes(1 << 20), &limits, LONGEST, [0, 8], [0, 8], None, |_| 0);
+        assert_eq!(of_nothing.map(|room| room.blocks).ok(), Some(16), "4 rows of 4 blocks that take no memory");
     }
 
     #[test]

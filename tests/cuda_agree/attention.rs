@@ -408,6 +408,7 @@ fn attention_agrees() {
                 continue;
             }
             cuda.set_windows([spec.window]);
+            cuda.set_query_heads(case.heads);
             let input = AttentionInput::new(case, dtype, format);
             let KvShape { kv_heads, head_dim: d, .. } = input.shape;
             let batch = &input.scene.batch;

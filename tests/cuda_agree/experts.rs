@@ -96,7 +96,7 @@ fn mixed(cuda: &mut Cuda, case: &Case, inputs: &Inputs) -> Vec<f32> {
     let mut product = poisoned(cuda, tokens * chosen, 2 * width);
     let mut gated = poisoned(cuda, tokens * chosen, width);
     let layer = LayerInput::new(&x, &gate_up, first.as_ref());
-    ops::gated_expert_linear(cuda, &mut gated, &mut product, layer, case.activation, &routes);
+    ops::gated_expert_linear(cuda, &mut gated, None, layer, case.activation, &routes);
     // The product by itself, and the activation after it.
     let layer = LayerInput::new(&x, &gate_up, first.as_ref());
     ops::expert_linear(cuda, &mut product, layer, ExpertRows::Tokens, &routes);
@@ -150,10 +150,9 @@ fn mixed_in_parts(cuda: &mut Cuda, case: &Case, inputs: &Inputs) -> [Vec<f32>; 3
         };
         let held = |all: &[Vec<HostMatrix>]| cuda.experts(own.start, &all[own.clone()]).unwrap();
         let (gate_up, down) = (held(&inputs.gate_up), held(&inputs.down));
-        let mut product = poisoned(cuda, tokens * chosen, 2 * width);
         let mut gated = poisoned(cuda, tokens * chosen, width);
         let layer = LayerInput::new(&x, &gate_up, first.as_ref());
-        ops::gated_expert_linear(cuda, &mut gated, &mut product, layer, case.activation, &routes);
+        ops::gated_expert_linear(cuda, &mut gated, None, layer, case.activation, &routes);
         let layer = LayerInput::new(&gated, &down, second.as_ref());
         ops::expert_linear(cuda, &mut rows, layer, ExpertRows::Slots, &routes);
         ops::combine(cuda, &mut sum, &rows, None, &routes, own);

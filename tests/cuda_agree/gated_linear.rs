@@ -124,7 +124,7 @@ fn a_gated_layer_of_few_tokens_has_the_bits_of_the_ops_one_by_one() {
     on_device(|cuda, dtype| {
         let mut random = Random(10);
         // The tiles of the first are 8 rows of weights, for which there is no kernel.
-        for sizes in [[40, 64], [1064, 72], [2104, 1400], [2056, 2048], [4504, 8200], [9000, 4096]] {
+        for sizes in [[40, 64], [1064, 72], [2104, 1400], [2056, 2048], [3584, 1024], [4504, 8200], [9000, 4096]] {
             let layer = Layer::plain(cuda, &mut random, sizes, 0.5, dtype);
             for (m, route) in [1, 3, 4, 5, 8].into_iter().flat_map(|m| [(m, Route::Stream), (m, Route::Auto)]) {
                 for (chaining, activation, has_bias) in [

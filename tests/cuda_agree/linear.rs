@@ -215,6 +215,8 @@ fn up_to_8_tokens_have_the_bits_of_the_stream() {
             (4001, 1400),
             (6144, 1024),
             (5000, 904),
+            (8224, 1024),
+            (8441, 520),
         ];
         for (n, k) in sizes {
             let mut random = Random(5);

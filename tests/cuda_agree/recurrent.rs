@@ -7,8 +7,8 @@ use crate::scene::{
 use compute::batch::NO_STATE;
 use compute::cuda::Cuda;
 use compute::{
-    ConvForm, DeltaHeads, DeltaInputs, DeltaLayer, Device, GateOrder, HeadGate, ScanInputs, ShortConv, StateShape,
-    ValueOrder, ops,
+    Activated, Activation, ConvForm, Curve, DeltaHeads, DeltaInputs, DeltaLayer, Device, GateOrder, HeadGate, Part,
+    Rounding, ScanGate, ScanHeads, ScanInputs, ScanLayer, ScanRows, ShortConv, StateShape, ValueOrder, ops,
 };
 use formats::DType;
 
@@ -155,6 +155,106 @@ fn selective_scans_agree() {
     });
 }
 
+/// Rows of whole chunks and of parts, new and continued, beside rows of few tokens, with states that are kept in the middle of a chunk and at its end. Heads share
+/// groups, slow decays add up over many tokens, and fast ones leave nothing in f32 of what was before.
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn selective_scans_of_prompts_agree_in_chunks() {
+    const MIXED: &[Row] = &[
+        Row { tokens: 150, source: NO_STATE, slot: 0, saves: &[(63, 3), (99, 4)] },
+        Row { tokens: 1, source: 8, slot: 8, saves: &[] },
+        Row { tokens: 17, source: 1, slot: 2, saves: &[] },
+        Row { tokens: 16, source: 6, slot: 6, saves: &[(3, 5)] },
+        Row { tokens: 64, source: 7, slot: 7, saves: &[] },
+    ];
+    const LONG: &[Row] = &[
+        Row { tokens: 63, source: NO_STATE, slot: 0, saves: &[(0, 3)] },
+        Row { tokens: 65, source: 8, slot: 8, saves: &[(64, 4)] },
+        Row { tokens: 1000, source: 1, slot: 2, saves: &[] },
+        Row { tokens: 130, source: 6, slot: 6, saves: &[(126, 5), (127, 7)] },
+    ];
+    const SIZES: [ScanHeads; 4] = [
+        ScanHeads { heads: 4, groups: 2, head_dim: 64, state_dim: 128 },
+        ScanHeads { heads: 3, groups: 1, head_dim: 64, state_dim: 64 },
+        ScanHeads { heads: 2, groups: 1, head_dim: 128, state_dim: 256 },
+        ScanHeads { heads: 2, groups: 2, head_dim: 192, state_dim: 128 },
+    ];
+    on_device(|cuda, dtype| {
+        let rows = [(MIXED, 2), (LONG, 1)];
+        let cases = SIZES.iter().flat_map(|sizes| rows.map(|rows| (sizes, rows)));
+        for ((&sizes, (rows, launches)), speed) in cases.flat_map(|case| [1.0, 0.01, 1e5].map(|speed| (case, speed))) {
+            let batch = recurrent::batch(rows);
+            let mut random = Random(13);
+            let step_width = FIRST_GATE + sizes.heads + 2;
+            let xbc = numbers(&mut random, batch.tokens() * sizes.width(), 1.0, dtype);
+            let steps = numbers(&mut random, batch.tokens() * step_width, 9.0, dtype);
+            let mut rates = recurrent::rates(&mut random, sizes);
+            rates[..sizes.heads].iter_mut().for_each(|rate| *rate *= speed);
+            let (state, at, _) = place(sizes.state_numbers());
+            let contents = random.numbers(SLOTS * state, 1.0);
+            let (expected, after) = recurrent::scan(sizes, &batch, [&xbc, &steps, &rates, &contents]);
+            let mut states = recurrent::states(cuda, &contents, state);
+            let (device_batch, rates) = (staged(cuda, &batch), cuda.table(&rates).unwrap());
+            let (xbc, steps) = (filled(cuda, &xbc, sizes.width()), filled(cuda, &steps, step_width));
+            let mut out = poisoned(cuda, batch.tokens(), sizes.head_width());
+            let step_scale = recurrent::step_scale(sizes);
+            let inputs = ScanInputs { xbc: &xbc, steps: &steps, first_step: FIRST_GATE, step_scale, rates: &rates };
+            let names = launched(cuda, |cuda| {
+                ops::selective_scan(cuda, &mut out, inputs, sizes, (&mut states, at), &device_batch);
+            });
+            let what = format!("{sizes:?}, {} rows, rates {speed}, {dtype:?}", rows.len());
+            assert!(names[0].starts_with("selective_scan_chunks"), "{what}: {names:?}");
+            assert_eq!(names.len(), launches, "{what}: rows of few tokens have the other kernel");
+            // The scores of tokens, what they add to the state and the state as it is read are rounded to the number type.
+            let greatest = |values: &[f32]| values.iter().fold(0.0, |most: f64, &v| most.max(f64::from(v).abs()));
+            let error = 4.0 * unit(dtype) * greatest(&expected);
+            let near = |&value: &f32| Near::stored(f64::from(value), error, dtype);
+            let expected: Vec<Near> = expected.iter().map(near).collect();
+            assert_near(&cuda.read(&out).unwrap(), &expected, 3.0 * bound(dtype), &what);
+            let error = 4.0 * unit(dtype) * greatest(&after);
+            assert_near(&recurrent::contents(cuda, &states), &near_f32(&after, error), 3.0 * bound(dtype), &what);
+        }
+    });
+}
+
+/// In batch-invariant passes, whose rows are computed token by token whatever their length.
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn how_a_prompt_is_cut_changes_no_bit_of_a_batch_invariant_scan() {
+    on_device(|cuda, dtype| {
+        cuda.set_rounding(Rounding::BatchInvariant);
+        for sizes in SCANS.iter().filter(|sizes| sizes.state_dim >= 64) {
+            const TOKENS: usize = 70;
+            let mut random = Random(14);
+            let xbc = numbers(&mut random, TOKENS * sizes.width(), 1.0, dtype);
+            let steps = numbers(&mut random, TOKENS * sizes.heads, 3.0, dtype);
+            let rates = cuda.table(&recurrent::rates(&mut random, *sizes)).unwrap();
+            let (state, at, _) = place(sizes.state_numbers());
+            let mut run = |cuts: &[usize]| {
+                let mut states = recurrent::states(cuda, &vec![0.0; 2 * state], state);
+                let (mut outs, mut start) = (Vec::new(), 0);
+                for &end in cuts.iter().chain([&TOKENS]) {
+                    let source = if start == 0 { NO_STATE } else { 1 };
+                    let batch = recurrent::batch(&[Row { tokens: end - start, source, slot: 1, saves: &[] }]);
+                    let device_batch = staged(cuda, &batch);
+                    let xbc = filled(cuda, &xbc[start * sizes.width()..end * sizes.width()], sizes.width());
+                    let steps = filled(cuda, &steps[start * sizes.heads..end * sizes.heads], sizes.heads);
+                    let mut out = poisoned(cuda, end - start, sizes.head_width());
+                    let inputs = ScanInputs { xbc: &xbc, steps: &steps, first_step: 0, step_scale: 1.0, rates: &rates };
+                    ops::selective_scan(cuda, &mut out, inputs, *sizes, (&mut states, at), &device_batch);
+                    outs.extend(cuda.read(&out).unwrap());
+                    start = end;
+                }
+                (outs, recurrent::contents(cuda, &states))
+            };
+            let whole = run(&[]);
+            for cuts in [&[1][..], &[17], &[64], &[3, 40, 41]] {
+                assert!(run(cuts) == whole, "{sizes:?}, {dtype:?}, cut at {cuts:?}");
+            }
+        }
+    });
+}
+
 #[test]
 #[ignore = "needs an NVIDIA GPU: --include-ignored"]
 fn how_a_prompt_is_cut_changes_no_bit_of_a_delta_rule() {
@@ -276,6 +376,128 @@ fn a_layer_has_the_bits_of_its_three_ops() {
     });
 }
 
+/// For rows of one token, in the middle of a prompt, and where there are more rows than the kernel for a whole layer takes. Twice, so that counts of thread blocks are
+/// those of the beginning again.
+#[test]
+#[ignore = "needs an NVIDIA GPU: --include-ignored"]
+fn a_layer_of_mamba_has_the_bits_of_its_ops() {
+    const ONE: Row = Row { tokens: 1, source: NO_STATE, slot: NO_STATE, saves: &[] };
+    const DECODE: &[Row] = &[
+        Row { slot: 0, ..ONE },
+        Row { source: 8, slot: 8, saves: &[(0, 5)], ..ONE },
+        Row { source: 1, slot: 2, ..ONE },
+        Row { source: 6, ..ONE },
+    ];
+    const MANY: &[Row] = &[ONE; 16];
+    let conv = |taps, has_bias| ShortConv { taps, form: ConvForm::Silu, has_bias };
+    let sizes = |heads, groups, head_dim, state_dim| ScanHeads { heads, groups, head_dim, state_dim };
+    on_device(|cuda, dtype| {
+        for (heads, conv, rows, is_one) in [
+            (sizes(48, 1, 64, 128), conv(4, true), DECODE, true),
+            (sizes(16, 8, 64, 128), conv(4, true), DECODE, true),
+            (sizes(6, 2, 128, 256), conv(4, false), DECODE, true),
+            (sizes(4, 4, 64, 64), conv(4, true), &DECODE[1..2], true),
+            (sizes(4, 2, 64, 128), conv(4, true), MANY, false),
+            (sizes(4, 2, 64, 128), conv(4, true), ROWS, false),
+            (sizes(4, 2, 64, 128), conv(3, true), DECODE, false),
+            (sizes(4, 2, 48, 128), conv(4, true), DECODE, false),
+            (sizes(4, 2, 64, 32), conv(4, true), DECODE, false),
+        ] {
+            let batch = recurrent::batch(rows);
+            let (mut random, tokens, group_width) = (Random(15), batch.tokens(), heads.head_width() / heads.groups);
+            let width = heads.width() + heads.head_width() + heads.heads + 3;
+            let projected = filled(cuda, &numbers(&mut random, tokens * width, 2.0, dtype), width);
+            let conv_weight =
+                cuda.table(&numbers(&mut random, conv.weight_numbers(heads.width()), 0.7, dtype)).unwrap();
+            let rates = cuda.table(&recurrent::rates(&mut random, heads)).unwrap();
+            let norm = cuda.table(&random.numbers(heads.head_width(), 1.0)).unwrap();
+            let (state, at, _) = place(conv.state_numbers(heads.width()) + heads.state_numbers());
+            let contents = random.numbers(SLOTS * state, 1.0);
+            let device_batch = staged(cuda, &batch);
+            let norm = |order| HeadGate {
+                gate: &projected,
+                first: heads.width(),
+                scale: 0.8,
+                order,
+                head_dim: group_width,
+                weight: &norm,
+                eps: 1e-5,
+            };
+            for gate in [
+                ScanGate::Nothing,
+                ScanGate::Silu { scale: 0.8 },
+                ScanGate::Norm(norm(GateOrder::BeforeNorm)),
+                ScanGate::Norm(norm(GateOrder::AfterNorm)),
+            ] {
+                let layer = ScanLayer {
+                    projected: &projected,
+                    conv_weight: &conv_weight,
+                    conv,
+                    rates: &rates,
+                    step_scale: 0.6,
+                    heads,
+                    gate,
+                };
+                let run = |cuda: &mut Cuda, apart: bool| {
+                    let mut states = recurrent::states(cuda, &contents, state);
+                    let mut out = filled(cuda, &vec![0.0; tokens * heads.head_width()], heads.head_width());
+                    let mut read = poisoned(cuda, tokens, heads.head_width());
+                    let mut mixed = poisoned(cuda, tokens, heads.width());
+                    let names = launched(cuda, |cuda| {
+                        if !apart {
+                            let read = matches!(gate, ScanGate::Silu { .. }).then_some(&mut read);
+                            let rows = ScanRows { mixed: &mut mixed, read };
+                            ops::scan_layer(cuda, &mut out, rows, layer, (&mut states, at), &device_batch);
+                            return;
+                        }
+                        let place = (&mut states, at);
+                        ops::causal_conv(cuda, &mut mixed, &projected, &conv_weight, conv, place, &device_batch);
+                        let inputs = ScanInputs {
+                            xbc: &mixed,
+                            steps: &projected,
+                            first_step: layer.first_step(),
+                            step_scale: layer.step_scale,
+                            rates: &rates,
+                        };
+                        let place = (&mut states, layer.scan_at(at));
+                        ops::selective_scan(cuda, &mut read, inputs, heads, place, &device_batch);
+                        match gate {
+                            ScanGate::Nothing => std::mem::swap(&mut out, &mut read),
+                            ScanGate::Silu { scale } => {
+                                let (of, first) = (Part { x: &projected, first: layer.first_gate() }, 0);
+                                let times = Some(Part { x: &read, first });
+                                let curve = Curve::Gate(Activation::Silu);
+                                ops::activate(cuda, &mut out, Activated { of, scale, curve, times });
+                            }
+                            ScanGate::Norm(gate) => {
+                                std::mem::swap(&mut out, &mut read);
+                                ops::gated_norm(cuda, &mut out, gate);
+                            }
+                        }
+                    });
+                    (names, cuda.read(&out).unwrap(), recurrent::contents(cuda, &states))
+                };
+                let (_, wanted, wanted_after) = run(cuda, true);
+                for round in 0..2 {
+                    let (names, out, after) = run(cuda, false);
+                    let what = format!("{heads:?}, {conv:?}, {tokens} tokens, {dtype:?}, round {round}");
+                    assert_eq!(names[0].starts_with("scan_step"), is_one, "{what}: {names:?}");
+                    let has_norm = matches!(gate, ScanGate::Norm(_));
+                    assert!(!is_one || names.len() == 1 + usize::from(has_norm), "{what}: {names:?}");
+                    // The results of rows that pad the batch are not read.
+                    let own = |out: &[f32]| -> Vec<f32> {
+                        let rows = out.chunks(heads.head_width()).zip(&batch.state_slots);
+                        let is_own = |(_, slot): &(&[f32], &u32)| tokens != batch.rows() || **slot != NO_STATE;
+                        rows.filter(is_own).flat_map(|(row, _)| row.to_vec()).collect()
+                    };
+                    assert!(own(&out) == own(&wanted), "{what}: results");
+                    assert!(after == wanted_after, "{what}: states");
+                }
+            }
+        }
+    });
+}
+
 #[test]
 #[ignore = "needs an NVIDIA GPU: --include-ignored"]
 fn gated_norms_agree() {
@@ -285,6 +507,8 @@ fn gated_norms_agree() {
             (3, 3, 48, 8, GateOrder::AfterNorm, true),
             (16, 32, 128, 8192, GateOrder::AfterNorm, true),
             (2, 1, 1536, 0, GateOrder::BeforeNorm, true),
+            (3, 2, 520, 16, GateOrder::AfterNorm, false),
+            (2, 1, 8192, 0, GateOrder::BeforeNorm, true),
             (3, 8, 104, 8, GateOrder::BeforeNorm, false),
         ];
         for (tokens, heads, head_dim, first, order, shares_weights) in cases {

@@ -104,6 +104,16 @@ CASES = {
         dict(ROBERTA, id2label={0: "LABEL_0"}, label2id={"LABEL_0": 0}),
         {},
     ),
+    # No width of it is a multiple of 8.
+    "roberta-f32-narrow-classifier": (
+        "RobertaForSequenceClassification",
+        "float32",
+        dict(
+            ROBERTA, hidden_size=20, num_attention_heads=2, intermediate_size=28, num_hidden_layers=2,
+            id2label={0: "no", 1: "yes", 2: "perhaps"}, label2id={"no": 0, "yes": 1, "perhaps": 2},
+        ),
+        {},
+    ),
     "modernbert-f32": ("ModernBertModel", "float32", MODERN, {}),
     "modernbert-bf16-biased": (
         "ModernBertModel",

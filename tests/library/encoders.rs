@@ -39,6 +39,7 @@ const CASES: &[&str] = &[
     "nomic_bert-bf16",
     "nomic_bert-f32",
     "roberta-f32",
+    "roberta-f32-narrow-classifier",
     "xlm_roberta-bf16-token-classifier",
     "xlm_roberta-f32-reranker",
 ];

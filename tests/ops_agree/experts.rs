@@ -90,7 +90,7 @@ pub fn mixed(cpu: &mut Cpu, case: &Case, inputs: &Inputs) -> Vec<f32> {
     let mut product = cpu.poisoned(tokens * chosen, 2 * width);
     let mut gated = cpu.poisoned(tokens * chosen, width);
     let layer = LayerInput::new(&x, &gate_up, first.as_ref());
-    ops::gated_expert_linear(cpu, &mut gated, &mut product, layer, case.activation, &routes);
+    ops::gated_expert_linear(cpu, &mut gated, Some(&mut product), layer, case.activation, &routes);
     // The product by itself, and the activation after it.
     let layer = LayerInput::new(&x, &gate_up, first.as_ref());
     ops::expert_linear(cpu, &mut product, layer, ExpertRows::Tokens, &routes);

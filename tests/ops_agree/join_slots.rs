@@ -64,7 +64,7 @@ fn divided(cpu: &mut Cpu, case: &Case, inputs: &Inputs, rank: usize, ranks: usiz
     let mut product = cpu.poisoned(tokens * chosen, 2 * width);
     let mut gated = cpu.poisoned(tokens * chosen, width);
     let layer = LayerInput::new(&x, &gate_up, first_bias.as_ref());
-    ops::gated_expert_linear(cpu, &mut gated, &mut product, layer, case.activation, &routes);
+    ops::gated_expert_linear(cpu, &mut gated, Some(&mut product), layer, case.activation, &routes);
     let mut rows = cpu.poisoned(tokens * chosen, hidden);
     let layer = LayerInput::new(&gated, &down, second_bias.as_ref());
     ops::expert_linear(cpu, &mut rows, layer, ExpertRows::Slots, &routes);

@@ -149,7 +149,7 @@ impl Cpu {
         let Scratch { routes, x, gate_up, gated, rows, sum, .. } = scratch;
         let layer = LayerInput::new(&*x, &experts.gate_up, experts.gate_up_bias.as_ref());
         match experts.form {
-            ExpertForm::Gated(activation) => self.gated_expert_linear(gated, gate_up, layer, activation, routes),
+            ExpertForm::Gated(activation) => self.gated_expert_linear(gated, Some(gate_up), layer, activation, routes),
             ExpertForm::Ungated(curve) => {
                 self.expert_linear(gate_up, layer, ExpertRows::Tokens, routes);
                 self.activate(gated, ungated(gate_up, curve));

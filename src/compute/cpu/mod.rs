@@ -371,15 +371,17 @@ impl Ops for Cpu {
         route::run(self, routes, logits, vectors, router);
     }
 
+    const STORES_GATES: bool = true;
+
     fn gated_expert_linear(
         &mut self,
         out: &mut Tensor,
-        gate_up: &mut Tensor,
+        gate_up: Option<&mut Tensor>,
         layer: LayerInput<Tensor, Experts, Box<[f32]>>,
         activation: Activation,
         routes: &Routes,
     ) {
-        gated_expert_linear::run(self, out, gate_up, layer, activation, routes);
+        gated_expert_linear::run(self, out, gate_up.expect("gates are stored"), layer, activation, routes);
     }
 
     fn expert_linear(

@@ -2,7 +2,7 @@
 
 use super::device::Device;
 use super::driver::Address;
-use super::kernels::Kernel;
+use super::kernels::{Kernel, suffix};
 use super::matrix::Vector;
 use super::params::params;
 use super::storage::Tensor;
@@ -25,12 +25,25 @@ params! {
     }
 }
 
-/// The kernel.
-pub struct Kernels(Kernel);
+/// The kernels.
+pub struct Kernels {
+    /// A warp per head.
+    narrow: Kernel,
+    /// A thread block per head: of many numbers, as a whole group of Mamba-2 has them.
+    wide: Kernel,
+}
+
+/// Numbers of a head from which on it gets a thread block, and those that shared memory has room for.
+const WIDE: usize = 512;
+const WIDE_MAX: usize = 12 * 1024;
+/// Threads of a wide head at most, each with eight numbers at once.
+const WIDE_THREADS: usize = 512;
 
 impl Kernels {
     pub fn new(device: &Device) -> Result<Kernels> {
-        Ok(Kernels(device.kernel("gated_norm", "gated_norm")?))
+        let module = device.module("gated_norm")?;
+        let kernel = |name| Kernel::new(&module, &format!("{name}_{}", suffix(device.dtype)));
+        Ok(Kernels { narrow: kernel("gated_norm")?, wide: kernel("gated_norm_wide")? })
     }
 
     pub fn run(&self, device: &Device, x: &mut Tensor, gate: HeadGate<Tensor, Vector>) -> Result<()> {
@@ -48,6 +61,11 @@ impl Kernels {
             eps: gate.eps,
             gate_scale: gate.scale,
         };
-        self.0.launch(device.chaining, [x.rows(), heads.div_ceil(4), 1], 128, 0, &params)
+        let dim = gate.head_dim;
+        if (WIDE..=WIDE_MAX).contains(&dim) && dim.is_multiple_of(8) && gate.first.is_multiple_of(8) {
+            let threads = dim.div_ceil(8).next_multiple_of(32).min(WIDE_THREADS);
+            return self.wide.launch(device.chaining, [x.rows(), heads, 1], threads, 4 * dim, &params);
+        }
+        self.narrow.launch(device.chaining, [x.rows(), heads.div_ceil(4), 1], 128, 0, &params)
     }
 }

@@ -145,8 +145,9 @@ impl Device for Cuda {
         self.loader.lock().finish();
         let kinds = layout.kinds();
         // The parts that rows share are made for query heads of one number over KV heads of one shape.
-        let heads = self.query_heads.filter(|_| kinds.len() == 1);
-        let geometries = kinds.iter().map(|shape| attention::geometry(&self.device, shape, heads));
+        let shares = kinds.len() == 1;
+        let geometry = |shape| attention::geometry(&self.device, shape, self.query_heads, shares);
+        let geometries = kinds.iter().map(geometry);
         let geometries: Vec<_> = geometries.collect::<Result<_>>()?;
         let blocks = KvBlocks::new(&self.device.context, layout, blocks, self.device.dtype)?;
         let attention = kinds.iter().zip(&geometries);

@@ -100,7 +100,8 @@ pub use team::Team;
 use super::{
     Activated, Activation, AddNorm, AttentionSpec, Collectives, DeltaHeads, DeltaInputs, DeltaLayer, ExpertRows,
     HeadColumns, HeadGate, HeadPart, HeadRows, KvPlace, LayerInput, NextNorm, NormWeights, Ops, Part, QkNormRope,
-    Router, RouterVectors, ScanHeads, ScanInputs, Scoring, SharedExpert, SharedPrefixes, ShortConv, TableRows, unfused,
+    Router, RouterVectors, ScanGate, ScanHeads, ScanInputs, ScanLayer, ScanRows, Scoring, SharedExpert, SharedPrefixes,
+    ShortConv, TableRows, unfused,
 };
 use attention::partition::{Geometry, LayerWindow};
 use base::error::{Error, Result};
@@ -455,6 +456,22 @@ impl Ops for Cuda {
         self.remember(result);
     }
 
+    fn scan_layer(
+        &mut self,
+        out: &mut Tensor,
+        rows: ScanRows<Tensor>,
+        layer: ScanLayer<Tensor, Vector>,
+        (states, at): (&mut States, usize),
+        device_batch: &DeviceBatch,
+    ) {
+        let kernels = &self.kernels.recurrent().selective_scan;
+        match (kernels.run_layer(&self.device, out, layer, (states, at), device_batch), layer.gate) {
+            (Ok(false), _) => unfused::scan_layer(self, out, rows, layer, (states, at), device_batch),
+            (Ok(true), ScanGate::Norm(gate)) => self.gated_norm(out, gate),
+            (result, _) => self.remember(result.map(drop)),
+        }
+    }
+
     fn gated_norm(&mut self, x: &mut Tensor, gate: HeadGate<Tensor, Vector>) {
         let result = self.kernels.recurrent().gated_norm.run(&self.device, x, gate);
         self.remember(result);
@@ -465,10 +482,12 @@ impl Ops for Cuda {
         self.remember(result);
     }
 
+    const STORES_GATES: bool = false;
+
     fn gated_expert_linear(
         &mut self,
         out: &mut Tensor,
-        _gate_up: &mut Tensor,
+        _gate_up: Option<&mut Tensor>,
         layer: LayerInput<Tensor, Experts, Vector>,
         activation: Activation,
         routes: &Routes,

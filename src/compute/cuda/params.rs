@@ -45,6 +45,7 @@ pub mod twin {
     use crate::cuda::gated_delta::GatedDeltaParams;
     use crate::cuda::gemm::RowNorms;
     use crate::cuda::gemm::quantized::weights::QuantizedWeights;
+    use crate::cuda::selective_scan::SelectiveScanParams;
     use crate::cuda::tensor_map::TensorMap;
 
     /// Compares the layout of `P` with that of its twin in `kernels/<file>`.
@@ -68,6 +69,7 @@ pub mod twin {
             "Exchange" => (size_of::<ExchangeParams>(), align_of::<ExchangeParams>()),
             "RowNorms<T>" => (size_of::<RowNorms>(), align_of::<RowNorms>()),
             "GatedDeltaParams<T>" => (size_of::<GatedDeltaParams>(), align_of::<GatedDeltaParams>()),
+            "SelectiveScanParams<T>" => (size_of::<SelectiveScanParams>(), align_of::<SelectiveScanParams>()),
             "QuantizedWeights" => (size_of::<QuantizedWeights>(), align_of::<QuantizedWeights>()),
             other => panic!("a type that no parameter struct has used so far: {other}"),
         }

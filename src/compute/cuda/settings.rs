@@ -135,6 +135,7 @@ impl Cuda {
             tile_queries: 128,
             ctas: 1,
             cuts: Cuts::Equal,
+            merged_heads: None,
             sharing: None,
         });
         // Batch-invariant attention reads every row by itself. Ranks replay what they recorded, at one rate.

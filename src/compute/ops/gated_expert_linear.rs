@@ -4,7 +4,8 @@
 //! Of slots whose expert is none of those in `weight`, what `out` holds afterwards is not defined.
 //!
 //! A row of the result has the bits of [`gated_linear`](super::gated_linear) with the matrix of its expert on the CPU, and depends on that row alone on
-//! every device. Whether `gate_up` holds the product afterwards is not defined.
+//! every device. Whether `gate_up` holds the product afterwards is not defined. It is there where the backend
+//! [stores gates](crate::Ops::STORES_GATES).
 
 use crate::{Activation, Backend, ExpertsShape, LayerInput, Tensor};
 
@@ -22,7 +23,7 @@ use crate::{Activation, Backend, ExpertsShape, LayerInput, Tensor};
 pub fn gated_expert_linear<B: Backend>(
     backend: &mut B,
     out: &mut Tensor<B::Storage>,
-    gate_up: &mut Tensor<B::Storage>,
+    gate_up: Option<&mut Tensor<B::Storage>>,
     layer: LayerInput<Tensor<B::Storage>, B::Experts, B::Vector>,
     activation: Activation,
     routes: &B::Routes,
@@ -33,7 +34,7 @@ pub fn gated_expert_linear<B: Backend>(
         (B::experts_shape(weight), B::routes_shape(routes));
     assert!(held.range().end <= routed.experts);
     assert_eq!((x.rows(), x.cols()), (routed.tokens, inputs));
-    assert_eq!((gate_up.rows(), gate_up.cols()), (routed.slots(), outputs));
+    assert!(gate_up.as_ref().map_or(!B::STORES_GATES, |all| (all.rows(), all.cols()) == (routed.slots(), outputs)));
     assert_eq!((out.rows(), 2 * out.cols()), (routed.slots(), outputs));
     assert!(bias.is_none_or(|bias| B::vector_len(bias) == experts * outputs));
     backend.gated_expert_linear(out, gate_up, layer, activation, routes);

@@ -36,6 +36,7 @@ mod rope_and_cache;
 mod route;
 mod sample;
 mod scale_logits;
+mod scan_layer;
 mod selective_scan;
 mod sigmoid_mul;
 
@@ -75,5 +76,6 @@ pub use rope_and_cache::rope_and_cache;
 pub use route::route;
 pub use sample::sample;
 pub use scale_logits::scale_logits;
+pub use scan_layer::scan_layer;
 pub use selective_scan::selective_scan;
 pub use sigmoid_mul::sigmoid_mul;

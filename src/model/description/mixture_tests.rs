@@ -220,7 +220,6 @@ fn settings_of_experts_that_nobody_computes_are_refused_by_name() {
         ("Qwen3-30B-A3B", "mlp_only_layers", json!(1)),
         ("Qwen3-30B-A3B", "decoder_sparse_step", json!(0)),
         ("Qwen3-30B-A3B", "norm_topk_prob", json!("yes")),
-        ("Qwen3-30B-A3B", "use_sliding_window", json!(true)),
         ("Qwen3-30B-A3B", "routed_scaling_factor", json!(2.5)),
         ("Mixtral-8x7B", "num_experts", json!(16)),
         ("Mixtral-8x7B", "hidden_act", json!("gelu")),

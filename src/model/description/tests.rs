@@ -126,7 +126,6 @@ fn a_long_value_is_cut_in_the_message() {
 fn what_the_decoder_does_not_compute_is_unsupported() {
     for (field, value) in [
         ("hidden_act", json!("gelu")),
-        ("use_sliding_window", json!(true)),
         ("layer_types", json!(["full_attention", "sliding_attention"])),
         ("quantization_config", json!({"quant_method": "bitsandbytes", "bits": 4})),
         ("compression_config", json!({"quant_method": "compressed-tensors"})),
@@ -222,7 +221,7 @@ fn mistral_has_a_window_in_every_layer_unless_the_config_says_null() {
 }
 
 #[test]
-fn a_window_is_refused_where_it_is_in_effect() {
+fn a_window_that_is_in_effect_is_read_or_refused() {
     let of = |class: &str, window: Value, used: Value| {
         parse(json!({"architectures": [class], "sliding_window": window, "use_sliding_window": used})).is_ok()
     };
@@ -232,6 +231,18 @@ fn a_window_is_refused_where_it_is_in_effect() {
             "off unless switched on"
         );
     }
+    let qwen = |changes: Value| {
+        let mut all = json!({"sliding_window": 512, "use_sliding_window": true, "max_window_layers": 26});
+        all.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+        parse(all).unwrap().spec.windows().collect::<Vec<_>>()
+    };
+    let last_two = [vec![None; 26], vec![Some(512); 2]].concat();
+    assert_eq!(qwen(json!({})), last_two);
+    assert_eq!(qwen(json!({"architectures": ["Qwen2ForCausalLM"]})), last_two);
+    assert_eq!(qwen(json!({"max_window_layers": 0})), vec![Some(512); 28]);
+    assert_eq!(qwen(json!({"sliding_window": null})), vec![None; 28]);
+    let first = [vec!["sliding_attention"], vec!["full_attention"; 27]].concat();
+    assert_eq!(qwen(json!({"layer_types": first})), [vec![Some(512)], vec![None; 27]].concat());
     let llama = "LlamaForCausalLM";
     assert!(of(llama, json!(null), json!("(absent)")) && of(llama, json!(4096), json!(false)));
     assert!(!of(llama, json!(4096), json!("(absent)")), "a Mistral under the name of Llama");

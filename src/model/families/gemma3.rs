@@ -3,7 +3,7 @@
 
 use super::{Family, gemma2};
 use crate::fields::Fields;
-use crate::spec::{Bias, DecoderSpec, Mlp, MlpForm, NormOrder, QkNorm, SelfAttention, SublayerNorms};
+use crate::spec::{Bias, DecoderSpec, Head, Mlp, MlpForm, NormOrder, QkNorm, SelfAttention, SublayerNorms};
 use crate::standard::{FULL, SLIDING, Standard, activation, embedding_scale, ropes_by_layer_type, score_scale};
 use base::error::Result;
 use compute::AttentionSpec;
@@ -51,5 +51,7 @@ fn spec(fields: Fields) -> Result<DecoderSpec> {
     };
     let layers = standard.windows_by_pattern(fields, 6)?.into_iter().map(layer).collect();
     let embedding_scale = embedding_scale(fields, standard.hidden)?;
-    Ok(DecoderSpec { embedding_scale, ..standard.decoder_of(layers) })
+    let decoder = standard.decoder_of(layers);
+    let softcap = fields.positive_or_none("final_logit_softcapping")?.map(|cap| cap as f32);
+    Ok(DecoderSpec { embedding_scale, head: Head { softcap, ..decoder.head }, ..decoder })
 }

@@ -83,7 +83,7 @@ fn spec(fields: Fields) -> Result<DecoderSpec> {
     let bias = fields.bias("attention_bias")?;
     let qk_norm = QkNorm::PerHead { norm: standard.norm, order: NormOrder::BeforeRope };
     let activation = activation(fields, "hidden_activation")?;
-    let kv_sources = kv_sources(fields, &windows)?;
+    let kv_sources = kv_sources(fields, &windows, &heads)?;
     let is_double = fields.flag("use_double_wide_mlp")? == Some(true);
     let layer_inputs = layer_inputs(fields, &standard)?;
     let mlp = Mlp { form: MlpForm::gated(activation), ..standard.mlp(Bias::None) };

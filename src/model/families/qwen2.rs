@@ -1,18 +1,19 @@
 //! Qwen2 and Qwen2.5, dense: the standard decoder, whose queries, keys and values always have a bias.
 
-use super::{Family, no_defaults};
+use super::Family;
 use crate::fields::Fields;
 use crate::names;
 use crate::spec::{Bias, DecoderSpec, SelfAttention};
 use crate::standard::Standard;
 use base::error::Result;
+use serde_json::json;
 
 pub const FAMILY: Family = Family {
     models: "Qwen2, Qwen2.5; DeepSeek-R1-Distill-Qwen",
     classes: &["Qwen2ForCausalLM"],
     model_type: "qwen2",
-    defaults: no_defaults,
-    // The window counts only with use_sliding_window, which is refused.
+    defaults: || json!({"sliding_window": 4096}),
+    // The window counts only with use_sliding_window.
     ignores: &["sliding_window"],
     names: &names::LLAMA,
     spec,
@@ -22,5 +23,18 @@ fn spec(fields: Fields) -> Result<DecoderSpec> {
     let standard = Standard::read(fields)?;
     let attention = SelfAttention { qkv_bias: Bias::Added, ..standard.attention(standard.shared_width()) };
     let mlp = standard.mlp(Bias::None);
-    Ok(standard.decoder(attention, mlp))
+    let windows = windows(fields, &standard)?;
+    Ok(standard.decoder_with_windows(windows, attention, mlp))
+}
+
+/// The window of each layer, which `use_sliding_window` switches on: by `layer_types`, or else behind the first `max_window_layers`.
+pub fn windows(fields: Fields, standard: &Standard) -> Result<Vec<Option<usize>>> {
+    const NAME: &str = "max_window_layers";
+    let first = match fields.get(NAME) {
+        None => 28,
+        Some(value) => value
+            .as_u64()
+            .ok_or_else(|| fields.refuse(format!("{NAME} is {}, but must be a whole number", Fields::shown(value))))?,
+    };
+    standard.switched_windows(fields, |layer| layer as u64 >= first)
 }

@@ -1,6 +1,6 @@
 //! Qwen3, dense: the standard decoder with normalized queries and keys.
 
-use super::{Family, no_defaults};
+use super::{Family, qwen2};
 use crate::fields::Fields;
 use crate::names;
 use crate::spec::{Bias, DecoderSpec, NormOrder, QkNorm, SelfAttention};
@@ -14,8 +14,8 @@ pub const FAMILY: Family = Family {
     models: "Qwen3, Qwen3-Embedding, Qwen3-Reranker",
     classes: &["Qwen3ForCausalLM"],
     model_type: "qwen3",
-    defaults: no_defaults,
-    // The window counts only with use_sliding_window, which is refused.
+    defaults: qwen2::FAMILY.defaults,
+    // The window counts only with use_sliding_window.
     ignores: &["sliding_window"],
     names: &names::LLAMA,
     spec,
@@ -25,7 +25,8 @@ fn spec(fields: Fields) -> Result<DecoderSpec> {
     let standard = Standard::read(fields)?;
     let attention = attention(fields, &standard, HEAD_DIM)?;
     let mlp = standard.mlp(Bias::None);
-    Ok(standard.decoder(attention, mlp))
+    let windows = qwen2::windows(fields, &standard)?;
+    Ok(standard.decoder_with_windows(windows, attention, mlp))
 }
 
 /// Attention with normalized queries and keys. `head_dim` is that of a config that does not say.

@@ -13,8 +13,8 @@ pub const FAMILY: Family = Family {
     models: "Qwen3-30B-A3B, Qwen3-235B-A22B, Qwen3-Coder",
     classes: &["Qwen3MoeForCausalLM"],
     model_type: "qwen3_moe",
-    defaults: || json!({"num_key_value_heads": 4}),
-    // The window counts only with use_sliding_window, which is refused.
+    defaults: || json!({"num_key_value_heads": 4, "sliding_window": 4096}),
+    // The window counts only with use_sliding_window.
     ignores: &["sliding_window"],
     names: &LLAMA,
     spec,
@@ -28,18 +28,24 @@ pub const VISION: Family = Family {
     defaults: || json!({"num_key_value_heads": 16, "rope_theta": 500000.0}),
     ignores: &["sliding_window", "norm_topk_prob"],
     names: &VISION_NAMES,
-    spec: |fields| spec_of(fields, Router { norm: Some(0.0), ..mixture::router(fields, &mixture::COUNTS)? }),
+    spec: |fields| {
+        let standard = Standard::read(fields)?;
+        let windows = vec![None; standard.layers];
+        let router = Router { norm: Some(0.0), ..mixture::router(fields, &mixture::COUNTS)? };
+        decoder(fields, standard, windows, router)
+    },
 };
 
 const VISION_NAMES: Names =
     Names { experts: ExpertNames { matrices: StackedMatrices::Columns, before: "", ..LLAMA.experts }, ..LLAMA };
 
 fn spec(fields: Fields) -> Result<DecoderSpec> {
-    spec_of(fields, mixture::router_by_flag(fields, &mixture::COUNTS)?)
+    let standard = Standard::read(fields)?;
+    let windows = standard.switched_windows(fields, |_| true)?;
+    decoder(fields, standard, windows, mixture::router_by_flag(fields, &mixture::COUNTS)?)
 }
 
-fn spec_of(fields: Fields, router: Router) -> Result<DecoderSpec> {
-    let standard = Standard::read(fields)?;
+fn decoder(fields: Fields, standard: Standard, windows: Vec<Option<usize>>, router: Router) -> Result<DecoderSpec> {
     let mlp = standard.mlp(Bias::None);
     let expert = Mlp { width: fields.count("moe_intermediate_size")?, ..mlp.clone() };
     let experts = FeedForward::Experts(Experts {
@@ -49,8 +55,8 @@ fn spec_of(fields: Fields, router: Router) -> Result<DecoderSpec> {
         expert,
         shared: None,
     });
-    let layer = standard.layer(qwen3::attention(fields, &standard, standard.shared_width())?, mlp);
+    let attention = qwen3::attention(fields, &standard, standard.shared_width())?;
     let sparse = mixture::sparse_layers(fields, standard.layers)?;
-    let layers = mixture::with_experts(vec![layer; standard.layers], &sparse, &experts);
-    Ok(standard.decoder_of(layers))
+    let decoder = standard.decoder_with_windows(windows, attention, mlp);
+    Ok(DecoderSpec { layers: mixture::with_experts(decoder.layers, &sparse, &experts), ..decoder })
 }

@@ -92,7 +92,7 @@ struct KindScratch<B: Backend> {
     /// `[tokens, experts]`
     logits: Tensor<B::Storage>,
     /// For the product that is gated, where the device stores it. `[slots, projections * width]`
-    gate_up: Tensor<B::Storage>,
+    gate_up: Option<Tensor<B::Storage>>,
     /// `[slots, width]`
     gated: Tensor<B::Storage>,
     /// The same of all ranks, where the last products read it whole.
@@ -177,7 +177,9 @@ impl<B: Backend> KindScratch<B> {
             routes: backend.routes(&router, tokens)?,
             normed: has_norm.then(|| backend.tensor(tokens, hidden)).transpose()?,
             logits: backend.tensor(tokens, router.experts)?,
-            gate_up: backend.tensor(slots, projections * own)?,
+            gate_up: (B::STORES_GATES || projections == 1)
+                .then(|| backend.tensor(slots, projections * own))
+                .transpose()?,
             gated: backend.tensor(slots, own)?,
             all_gated: (is_joined && !is_whole).then(|| backend.tensor(slots, width)).transpose()?,
             shares: sharding.width(width),
@@ -192,8 +194,8 @@ impl<B: Backend> KindScratch<B> {
     fn set_rows(&mut self, tokens: usize) {
         let slots = tokens * self.slots_of_token;
         let joined = self.joined.as_mut().map(|joined| &mut joined.rows);
-        let of_slots = [&mut self.gate_up, &mut self.gated, &mut self.rows].into_iter();
-        let of_slots = of_slots.chain(&mut self.all_gated).chain(joined);
+        let of_slots = [&mut self.gated, &mut self.rows].into_iter();
+        let of_slots = of_slots.chain(&mut self.gate_up).chain(&mut self.all_gated).chain(joined);
         of_slots.for_each(|tensor| tensor.set_rows(slots));
         let optional = self.normed.iter_mut().chain(&mut self.shared).chain(&mut self.gates);
         let of_tokens = [&mut self.logits, &mut self.sum].into_iter().chain(optional);
@@ -376,11 +378,12 @@ impl<B: Backend> Experts<B> {
             let layer = LayerInput::new(x, into, gate_up_bias.as_ref());
             match *form {
                 ExpertForm::Gated(activation) => {
-                    ops::gated_expert_linear(backend, gated, gate_up, layer, activation, routes);
+                    ops::gated_expert_linear(backend, gated, gate_up.as_mut(), layer, activation, routes);
                 }
                 ExpertForm::Ungated(curve) => {
-                    ops::expert_linear(backend, gate_up, layer, ExpertRows::Tokens, routes);
-                    let of = Part { x: &*gate_up, first: 0 };
+                    let up = gate_up.as_mut().expect("ups are stored");
+                    ops::expert_linear(backend, up, layer, ExpertRows::Tokens, routes);
+                    let of = Part { x: &*up, first: 0 };
                     ops::activate(backend, gated, Activated { of, scale: 1.0, curve, times: None });
                 }
             }

@@ -12,8 +12,7 @@ use crate::weights::Weights;
 use base::error::Result;
 use compute::ops;
 use compute::{
-    Activated, Activation, Backend, Curve, HeadColumns, HeadGate, HeadPart, Part, ScanHeads, ScanInputs, ShortConv,
-    Tensor,
+    Backend, HeadColumns, HeadGate, HeadPart, Part, ScanGate, ScanHeads, ScanLayer, ScanRows, ShortConv, Tensor,
 };
 use std::ops::Range;
 
@@ -249,42 +248,59 @@ impl<B: Backend> StateSpace<B> {
     ) -> &'a Tensor<B::Storage> {
         let scratch = scratch.0.iter_mut().find(|scratch| scratch.shape == self.shape).expect("a layer of the spec");
         let ShapeScratch { projected, mixed, read, gated, all_read, whole, shares, .. } = scratch;
-        let heads = self.heads;
         self.input.forward(backend, projected, x);
-        ops::causal_conv(backend, mixed, projected, &self.conv_weight, self.conv, (states, self.at), device_batch);
-        let first_step = heads.width() + heads.head_width();
-        let inputs =
-            ScanInputs { xbc: mixed, steps: projected, first_step, step_scale: self.scales.step, rates: &self.rates };
-        let at = self.at + self.conv.state_numbers(heads.width());
-        ops::selective_scan(backend, read, inputs, heads, (states, at), device_batch);
-        let (first, scale) = (heads.width(), self.scales.gate);
-        let head_dim = self.shape.head_width() / self.shape.groups;
+        let (place, first) = ((states, self.at), self.heads.width());
         let read = match (&self.norm, whole, gated) {
-            (Some(Norm { weight, spec: GroupNorm { eps, order } }), Some(WholeGroups { read: all, gates }), _) => {
+            (Some(norm), Some(WholeGroups { read: all, gates }), _) => {
+                let layer = self.layer(projected, ScanGate::Nothing);
+                ops::scan_layer(backend, read, ScanRows { mixed, read: None }, layer, place, device_batch);
                 ops::join_columns(backend, all, Some(Part { x: &*read, first: 0 }), shares);
                 ops::join_columns(backend, gates, Some(Part { x: &*projected, first }), shares);
-                let (order, eps) = (*order, *eps);
-                ops::gated_norm(
-                    backend,
-                    all,
-                    HeadGate { gate: &*gates, first: 0, scale, order, head_dim, weight, eps },
-                );
+                ops::gated_norm(backend, all, self.head_gate(norm, gates, 0));
                 return self.own_part(backend, all, read);
             }
-            (Some(Norm { weight, spec: GroupNorm { eps, order } }), None, _) => {
-                let (order, eps) = (*order, *eps);
-                let gate = HeadGate { gate: &*projected, first, scale, order, head_dim, weight, eps };
-                ops::gated_norm(backend, read, gate);
+            (Some(norm), None, _) => {
+                let layer = self.layer(projected, ScanGate::Norm(self.head_gate(norm, projected, first)));
+                ops::scan_layer(backend, read, ScanRows { mixed, read: None }, layer, place, device_batch);
                 read
             }
             (None, _, Some(gated)) => {
-                let (of, times) = (Part { x: &*projected, first }, Some(Part { x: &*read, first: 0 }));
-                ops::activate(backend, gated, Activated { of, scale, curve: Curve::Gate(Activation::Silu), times });
+                let layer = self.layer(projected, ScanGate::Silu { scale: self.scales.gate });
+                ops::scan_layer(backend, gated, ScanRows { mixed, read: Some(read) }, layer, place, device_batch);
                 gated
             }
             (None, _, None) => unreachable!("scratch of a layer without a norm"),
         };
         gathered(backend, read, all_read, shares)
+    }
+
+    /// What is computed between the projections.
+    fn layer<'a>(
+        &'a self,
+        projected: &'a Tensor<B::Storage>,
+        gate: ScanGate<'a, Tensor<B::Storage>, B::Vector>,
+    ) -> ScanLayer<'a, Tensor<B::Storage>, B::Vector> {
+        ScanLayer {
+            projected,
+            conv_weight: &self.conv_weight,
+            conv: self.conv,
+            rates: &self.rates,
+            step_scale: self.scales.step,
+            heads: self.heads,
+            gate,
+        }
+    }
+
+    /// The norm of each group, with the gates at columns `first..` of `gate`.
+    fn head_gate<'a>(
+        &self,
+        norm: &'a Norm<B>,
+        gate: &'a Tensor<B::Storage>,
+        first: usize,
+    ) -> HeadGate<'a, Tensor<B::Storage>, B::Vector> {
+        let (Norm { weight, spec: GroupNorm { eps, order } }, scale) = (norm, self.scales.gate);
+        let head_dim = self.shape.head_width() / self.shape.groups;
+        HeadGate { gate, first, scale, order: *order, head_dim, weight, eps: *eps }
     }
 
     /// What the projection back reads of the columns `all`, which is all of them or is copied to `own`.

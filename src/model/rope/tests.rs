@@ -101,9 +101,16 @@ fn yarn_switched_on_by_hand_stretches_the_model() {
 }
 
 #[test]
+fn a_base_that_grows_with_the_text_does_not_within_the_positions_of_the_model() {
+    let config = json!({"rope_scaling": {"type": "dynamic", "factor": 2}});
+    assert_eq!(read(config).unwrap().scaling, RopeScaling::None);
+    let without = json!({"rope_scaling": {"type": "dynamic"}});
+    assert!(matches!(read(without), Err(Error::ModelFile { reason, .. }) if reason == "factor is missing"));
+}
+
+#[test]
 fn what_is_not_computed_is_never_ignored() {
     let unsupported = [
-        json!({"rope_scaling": {"type": "dynamic", "factor": 2}}),
         json!({"rope_parameters": {"rope_type": "default", "llama_4_scaling_beta": 0.1}}),
         json!({"rope_parameters": {"rope_type": "mrope"}}),
         json!({"partial_rotary_factor": 0.5}),

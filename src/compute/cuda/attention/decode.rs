@@ -3,10 +3,7 @@
 use super::few;
 use super::partition::Geometry;
 use super::shared::{AttentionShared, Scores};
-use super::{
-    GROUP_MAX, Heads, Scaling, class_of, ctas_max, merge_bytes, resident_ctas, shared_bytes_of, sinks_of, spelled,
-    stage_bytes, variant,
-};
+use super::{GROUP_MAX, Heads, Scaling, Variant, ctas_max, resident_ctas, shared_bytes_of, sinks_of, spelled, variant};
 use crate::cuda::device::Device;
 use crate::cuda::device_batch::DeviceBatch;
 use crate::cuda::driver::{Address, Memory};
@@ -81,7 +78,7 @@ pub struct Decode {
     shared_kernels: Option<[Kernel; 2]>,
     /// For groups of up to 8 query heads that come as the projections made them.
     raw_kernel: Option<Kernel>,
-    warps: usize,
+    variant: &'static Variant,
     /// Thread blocks of a launch.
     ctas: usize,
     /// Shared memory that leaves as much to the other CTAs of a multiprocessor, in bytes.
@@ -124,7 +121,7 @@ impl Decode {
             kernels,
             shared_kernels,
             raw_kernel,
-            warps: variant.decode_warps,
+            variant,
             ctas: geometry.ctas,
             shared_bytes,
             partials: Memory::new(context, parts * d * 4, "attention scratch", knob)?,
@@ -148,8 +145,8 @@ impl Decode {
             (device_batch.addresses_in(cache.table), device_batch.decode_plan(cache.kind, spec.window));
         let Scaling { scale_log2, tanh_scale } = Scaling::of(spec);
         let group = spec.heads / shape.kv_heads;
-        let merge = merge_bytes(self.warps, group, shape.head_dim);
-        let stage = stage_bytes(self.warps, class_of(shape.head_dim), shape.format);
+        let merge = self.variant.merge_bytes(group, shape.head_dim);
+        let stage = self.variant.stage_bytes(shape.format);
         if let Some(shared) = shared {
             let table_width = device_batch.batch().table_width;
             let scores =
@@ -199,6 +196,7 @@ impl Decode {
         };
         // All CTAs are launched, so that a graph stays right when a later plan uses more of them.
         let blocks = [self.ctas, 1, 1];
-        kernel.launch(device.chaining, blocks, 32 * self.warps, stages * stage + merge, &params)
+        let threads = 32 * self.variant.decode_warps * self.variant.decode_parts();
+        kernel.launch(device.chaining, blocks, threads, stages * stage + merge, &params)
     }
 }

@@ -1,7 +1,7 @@
 //! The launch of `kernels/attention_hopper.cu`: attention of rows that bring several new tokens, on compute capability 9.0.
 //!
-//! Serves heads of 64 and 128 numbers with keys and values in the type of the activations. All else is left to `attention_prefill.cu`.
-//! Batch-invariant results come from kernels that add up keys in units, as `units.rs` does for rows that bring one token.
+//! Serves heads of 64, 128, 256 and 512 numbers with keys and values in the type of the activations. All else is left to `attention_prefill.cu`.
+//! Batch-invariant results come from kernels for heads of 64 and 128 that add up keys in units, as `units.rs` does for rows that bring one token.
 
 use crate::cuda::device::Device;
 use crate::cuda::driver::{Address, Facts};
@@ -32,13 +32,31 @@ params! {
     }
 }
 
-/// Head dimensions that have a kernel: `KERNELS` at the end of the file.
+/// Head dimensions that have a kernel for batch-invariant results, which are also those of the kernels for few rows: `KERNELS_IN_UNITS` at the end of the
+/// file.
 pub const HEAD_DIMS: [usize; 2] = [64, 128];
-/// Queries of a tile, 64 per warpgroup.
-pub const TILE_QUERIES: usize = 128;
-/// `KEYS` of the kernel.
-const TILE_KEYS: usize = 128;
-const QUERY_STAGES: usize = 2;
+
+/// A kernel: `Sizes` in the file.
+struct Sizes {
+    head_dim: usize,
+    /// Queries of a tile: 64 for each warpgroup, or for both.
+    queries: usize,
+    /// Keys of a tile.
+    keys: usize,
+    /// Tiles of keys, and of values, in shared memory.
+    stages: usize,
+    /// Tiles of queries there.
+    query_stages: usize,
+}
+
+/// All.
+const SIZES: [Sizes; 4] = [
+    Sizes { head_dim: 64, queries: 128, keys: 128, stages: 4, query_stages: 2 },
+    Sizes { head_dim: 128, queries: 128, keys: 128, stages: 2, query_stages: 2 },
+    Sizes { head_dim: 256, queries: 128, keys: 64, stages: 2, query_stages: 1 },
+    Sizes { head_dim: 512, queries: 64, keys: 32, stages: 2, query_stages: 1 },
+];
+
 const BARRIER_BYTES: usize = 1024;
 pub const THREADS: usize = 384;
 /// Queries of a box.
@@ -62,44 +80,47 @@ pub struct Tiles {
     pub sinks: Address,
 }
 
-/// Whether the device has the capability that the files for Hopper are compiled for, and they have kernels for such a cache.
-pub fn is_served(facts: Facts, shape: &KvShape) -> bool {
-    facts.is_hopper() && HEAD_DIMS.contains(&shape.head_dim) && shape.format != KvFormat::Int8
+/// Queries of a tile, where the device has the capability that the file is compiled for, and it has kernels for such a cache.
+pub fn tile_queries(facts: Facts, shape: &KvShape, rounding: Rounding) -> Option<usize> {
+    let sizes = sizes(shape)?;
+    let is_known = rounding == Rounding::Fastest || HEAD_DIMS.contains(&shape.head_dim);
+    (facts.is_hopper() && is_known && shape.format != KvFormat::Int8).then_some(sizes.queries)
+}
+
+fn sizes(shape: &KvShape) -> Option<&'static Sizes> {
+    SIZES.iter().find(|sizes| sizes.head_dim == shape.head_dim)
 }
 
 /// The kernels for the heads of a cache.
 pub struct AttentionHopper {
     kernel: Kernel,
-    /// For batch-invariant results.
-    in_units: Kernel,
-    shared_bytes: usize,
+    sizes: &'static Sizes,
     /// Thread blocks that run at once: one per multiprocessor.
     processors: usize,
 }
 
-/// Shared memory of a thread block: queries, and as many tiles of keys and of values as 256 numbers of a head go into.
-fn shared_bytes(head_dim: usize) -> usize {
-    let stages = 256 / head_dim;
-    BARRIER_BYTES + (QUERY_STAGES * TILE_QUERIES + 2 * stages * TILE_KEYS) * head_dim * 2
+impl Sizes {
+    /// Shared memory of a thread block.
+    fn shared_bytes(&self) -> usize {
+        BARRIER_BYTES + (self.query_stages * self.queries + 2 * self.stages * self.keys) * self.head_dim * 2
+    }
 }
 
 impl AttentionHopper {
-    /// Loads them, where they [serve](is_served) such a cache.
+    /// Loads the one for the rounding, where it [serves](tile_queries) such a cache.
     pub fn new(device: &Device, shape: &KvShape) -> Result<Option<AttentionHopper>> {
         let facts = device.facts();
-        if !is_served(facts, shape) {
+        let Some(sizes) = sizes(shape).filter(|_| tile_queries(facts, shape, device.rounding).is_some()) else {
             return Ok(None);
-        }
-        let module = device.module("attention_hopper")?;
-        let shared_bytes = shared_bytes(shape.head_dim);
-        let load = |name: &str| {
-            let kernel =
-                Kernel::new(&module, &format!("attention_{name}_d{}_{}", shape.head_dim, suffix(device.dtype)))?;
-            kernel.allow_shared(shared_bytes)?;
-            Ok(kernel)
         };
-        let (kernel, in_units) = (load("hopper")?, load("hopper_units")?);
-        Ok(Some(AttentionHopper { kernel, in_units, shared_bytes, processors: facts.processors }))
+        let module = device.module("attention_hopper")?;
+        let name = match device.rounding {
+            Rounding::Fastest => "hopper",
+            Rounding::BatchInvariant => "hopper_units",
+        };
+        let kernel = Kernel::new(&module, &format!("attention_{name}_d{}_{}", shape.head_dim, suffix(device.dtype)))?;
+        kernel.allow_shared(sizes.shared_bytes())?;
+        Ok(Some(AttentionHopper { kernel, sizes, processors: facts.processors }))
     }
 
     /// Launches the attention of the queries of `tiles`.
@@ -121,7 +142,7 @@ impl AttentionHopper {
             rows: cache.blocks * kv_heads * 2 * block_size,
             cols: head_dim,
             stride: head_dim,
-            box_rows: block_size.min(TILE_KEYS),
+            box_rows: block_size.min(self.sizes.keys),
             box_depth: 1,
             dtype,
         };
@@ -142,8 +163,7 @@ impl AttentionHopper {
             sinks: tiles.sinks,
         };
         let blocks = [self.processors.min(tiles.len * tiles.heads), 1, 1];
-        let kernel = if device.rounding == Rounding::BatchInvariant { &self.in_units } else { &self.kernel };
-        kernel.launch(device.chaining, blocks, THREADS, self.shared_bytes, &params)
+        self.kernel.launch(device.chaining, blocks, THREADS, self.sizes.shared_bytes(), &params)
     }
 }
 
@@ -153,8 +173,8 @@ mod tests {
 
     #[test]
     fn two_tiles_of_keys_and_of_values_fit_a_thread_block_of_hopper() {
-        for head_dim in HEAD_DIMS {
-            assert!(256 / head_dim >= 2 && shared_bytes(head_dim) <= 232_448, "heads of {head_dim}");
+        for sizes in &SIZES {
+            assert!(sizes.stages >= 2 && sizes.shared_bytes() <= 232_448, "heads of {}", sizes.head_dim);
         }
     }
 }

@@ -143,7 +143,7 @@ pub fn check(shape: &KvShape) -> Result<()> {
 /// How passes are planned: rows and tiles of prompts are read, and no row is cut for thread blocks.
 pub fn geometry() -> Geometry {
     let (tile_tokens, tile_queries) = (KEYS, TILE_TOKENS);
-    Geometry { kv_heads: 1, tile_tokens, tile_queries, ctas: 1, cuts: Cuts::Equal, sharing: None }
+    Geometry { kv_heads: 1, tile_tokens, tile_queries, ctas: 1, cuts: Cuts::Equal, merged_heads: None, sharing: None }
 }
 
 /// The kernels.

@@ -55,10 +55,10 @@ pub fn describe(heads: &AttentionHeads, pass: &Pass, facts: Facts, rounding: Rou
     let attention = plan::Attention { spec: &spec, shape, rows };
     let prepared = PreparedHeads { are_known: is_common && spec.heads / kv_heads <= few::GROUP_MAX };
     let kernels = plan::describe(&attention, prepared, facts, rounding);
-    let tiles = pass.rows * pass.tokens.div_ceil(variant.tile_queries) * spec.heads;
+    let tiles = |queries: usize| pass.rows * pass.tokens.div_ceil(queries) * spec.heads;
     let decode = || {
         let (warps, ctas) = (variant.decode_warps, resident_ctas(facts, variant, shape.format));
-        (facts.processors * ctas, 32 * warps)
+        (facts.processors * ctas, 32 * warps * variant.decode_parts())
     };
     let (blocks, threads) = match plan::fused(&attention, prepared, facts, rounding) {
         Some(plan::Fused::Few { cluster }) => {
@@ -70,8 +70,10 @@ pub fn describe(heads: &AttentionHeads, pass: &Pass, facts: Facts, rounding: Rou
             plan::Plan { decode: Some(plan::Decode::Split(_)), .. } => decode(),
             plan::Plan { decode: Some(plan::Decode::Units), .. } => units::grid(facts),
             plan::Plan { decode: Some(plan::Decode::Invariant), .. } => (kv_heads * pass.rows, 32 * parts_of(head_dim)),
-            plan::Plan { prompts: Some(plan::Prompts::Hopper), .. } => (facts.processors.min(tiles), hopper::THREADS),
-            plan::Plan { .. } => (tiles, prefill::THREADS),
+            plan::Plan { prompts: Some(plan::Prompts::Hopper), .. } => {
+                (facts.processors.min(tiles(tile_queries(facts, &shape, rounding)?)), hopper::THREADS)
+            }
+            plan::Plan { .. } => (tiles(variant.tile_queries), prefill::THREADS),
         },
     };
     Ok((kernels, Grid::line(blocks, threads, 0)))
@@ -81,13 +83,13 @@ pub fn describe(heads: &AttentionHeads, pass: &Pass, facts: Facts, rounding: Rou
 struct Variant {
     /// Numbers of a head that tiles have room for.
     head_dim: usize,
+    /// Each with its own tokens of a tile, and with [`parts`](Variant::decode_parts) of a head as many warps.
     decode_warps: usize,
+    /// Queries that a thread block of attention_prefill.cu takes.
     tile_queries: usize,
     prefill_keys: usize,
 }
 
-/// The tiles of queries of heads of 64 and 128 are those of `attention_hopper.cu` as well.
-///
 /// Two tiles of decode and their merge, and the tiles of prefill, fit in the 99 KB per thread block of compute capability 8.6.
 const VARIANTS: [Variant; 4] = [
     Variant { head_dim: 64, decode_warps: 4, tile_queries: 128, prefill_keys: 64 },
@@ -125,6 +127,13 @@ fn variant(head_dim: usize) -> Result<&'static Variant> {
     })
 }
 
+/// Queries of a tile of prompts: of `attention_hopper.cu` where it serves such a cache, and of `attention_prefill.cu`, of which several thread blocks may
+/// share a tile.
+fn tile_queries(facts: Facts, shape: &KvShape, rounding: Rounding) -> Result<usize> {
+    let least = variant(shape.head_dim)?.tile_queries;
+    Ok(hopper::tile_queries(facts, shape, rounding).unwrap_or(least))
+}
+
 /// Whether the kernels know such heads, of which `heads` ask and `shape.kv_heads` answer.
 pub fn check(shape: &KvShape, heads: usize) -> Result<()> {
     if shape.values != KvValues::Stored {
@@ -148,17 +157,26 @@ pub fn row_bytes(head_dim: usize, number_bytes: usize) -> usize {
     16 * if chunks.is_multiple_of(8) { chunks } else { chunks | 1 }
 }
 
-/// Shared memory for a tile of keys and values of a decode CTA.
-fn stage_bytes(warps: usize, head_dim: usize, format: KvFormat) -> usize {
-    warps * 2 * 16 * (row_bytes(head_dim, format.number_bytes()) + format.scale_bytes())
-}
-
-/// Shared memory in which the warps of a decode CTA add up their parts.
-fn merge_bytes(warps: usize, group: usize, head_dim: usize) -> usize {
-    warps * group * (head_dim + 2) * 4
-}
-
 impl Variant {
+    /// Warps that share the numbers of a head in attention_decode.cu: its `parts_of`.
+    fn decode_parts(&self) -> usize {
+        (self.head_dim / 128).max(1)
+    }
+
+    /// Shared memory for a tile of keys and values of a decode CTA.
+    fn stage_bytes(&self, format: KvFormat) -> usize {
+        let parts = self.decode_parts();
+        let row = row_bytes(self.head_dim / parts, format.number_bytes()) + format.scale_bytes();
+        self.decode_warps * parts * 2 * 16 * row
+    }
+
+    /// Shared memory in which the warps of a decode CTA add up the scores of heads that they share, and their parts of results.
+    fn merge_bytes(&self, group: usize, head_dim: usize) -> usize {
+        let fragment = 32 * 16 * group.div_ceil(8);
+        let scores = if self.decode_parts() > 1 { 2 * self.decode_parts() * fragment } else { 0 };
+        self.decode_warps * (group * (head_dim + 2) * 4).max(scores)
+    }
+
     /// Shared memory of a prefill CTA: its queries and two stages of keys and values, or one of numbers and one of bytes, with
     /// scales as they are stored and in f32.
     fn prefill_bytes(&self, queries: usize, format: KvFormat) -> usize {
@@ -191,8 +209,7 @@ pub fn ctas_max(device: &Device) -> usize {
 
 /// CTAs of a multiprocessor that run at once. At least as many as groups of few heads have room for.
 fn resident_ctas(facts: Facts, variant: &Variant, format: KvFormat) -> usize {
-    let least = 2 * stage_bytes(variant.decode_warps, variant.head_dim, format)
-        + merge_bytes(variant.decode_warps, 1, variant.head_dim);
+    let least = 2 * variant.stage_bytes(format) + variant.merge_bytes(1, variant.head_dim);
     (2..=ctas_per_processor(format)).rev().find(|&ctas| least <= shared_bytes_of(facts, ctas)).unwrap_or(1)
 }
 
@@ -207,8 +224,8 @@ pub fn shared_bytes_of(facts: Facts, ctas: usize) -> usize {
 /// of 555 -0.7, 32 of 300 to 800 +0.5, 32 of 100 to 2,000 +8.4.
 pub const COSTS: Costs = Costs { busy: [0, 1], idle: [37, 100], merge: [7, 25], merge_many: [13, 10] };
 
-/// How passes are shared out for such heads, which `heads` query heads ask if that is known.
-pub fn geometry(device: &Device, shape: &KvShape, heads: Option<usize>) -> Result<Geometry> {
+/// How passes are shared out for such heads, which `heads` query heads ask if that is known. `may_share`: whether rows may share keys.
+pub fn geometry(device: &Device, shape: &KvShape, heads: Option<usize>, may_share: bool) -> Result<Geometry> {
     if shape.values != KvValues::Stored {
         return Ok(latent::geometry());
     }
@@ -220,8 +237,10 @@ pub fn geometry(device: &Device, shape: &KvShape, heads: Option<usize>) -> Resul
             (16 * variant.decode_warps, ctas, Cuts::WholeIfFaster(COSTS))
         }
     };
-    let sharing = heads.and_then(|heads| shared::sharing(facts, shape, heads));
-    Ok(Geometry { kv_heads: shape.kv_heads, tile_tokens, tile_queries: variant.tile_queries, ctas, cuts, sharing })
+    let sharing = heads.filter(|_| may_share).and_then(|heads| shared::sharing(facts, shape, heads));
+    let merged_heads = heads.filter(|_| variant.decode_parts() > 1).map(|heads| heads / shape.kv_heads);
+    let (kv_heads, tile_queries) = (shape.kv_heads, tile_queries(facts, shape, device.rounding)?);
+    Ok(Geometry { kv_heads, tile_tokens, tile_queries, ctas, cuts, merged_heads, sharing })
 }
 
 /// What kernels are given of sinks.
@@ -466,9 +485,9 @@ fn window_of(spec: &AttentionSpec) -> i32 {
 
 #[cfg(test)]
 mod tests {
-    use super::hopper::{HEAD_DIMS, TILE_QUERIES};
     use super::partition::TILE_QUERIES_MIN;
     use super::*;
+    use crate::cuda::gpus::H100;
     use formats::DType;
 
     /// Bytes that compute capability 8.6 has for a thread block, the least of all that are supported; `Decode` leaves 256 of them
@@ -480,9 +499,8 @@ mod tests {
         let formats = [KvFormat::Plain(DType::Bf16), KvFormat::Int8];
         assert!(WITH_ROOM.iter().all(|(dim, class)| dim < class && variant(*dim).is_ok()));
         for (variant, format) in VARIANTS.iter().flat_map(|variant| formats.map(|format| (variant, format))) {
-            let Variant { head_dim, decode_warps, tile_queries, .. } = *variant;
-            let merge = merge_bytes(decode_warps, GROUP_MAX, head_dim);
-            let decode = 2 * stage_bytes(decode_warps, head_dim, format) + merge;
+            let Variant { head_dim, tile_queries, .. } = *variant;
+            let decode = 2 * variant.stage_bytes(format) + variant.merge_bytes(GROUP_MAX, head_dim);
             assert!(decode <= SHARED_BYTES, "heads of {head_dim}, {format:?}: {decode} bytes for decode");
             let prefill = variant.prefill_bytes(tile_queries, format);
             assert!(prefill <= SHARED_BYTES, "heads of {head_dim}, {format:?}: {prefill} bytes for prefill");
@@ -496,6 +514,11 @@ mod tests {
 
     #[test]
     fn plans_for_hopper_have_the_tiles_of_its_kernel() {
-        assert!(HEAD_DIMS.iter().all(|&d| variant(d).is_ok_and(|variant| variant.tile_queries == TILE_QUERIES)));
+        for &Variant { head_dim, tile_queries: least, .. } in &VARIANTS {
+            let format = KvFormat::Plain(DType::Bf16);
+            let shape = KvShape { kv_heads: 1, head_dim, values: KvValues::Stored, block_size: 16, format };
+            let tile = tile_queries(H100, &shape, Rounding::Fastest).unwrap();
+            assert!(tile.is_multiple_of(least) && tile <= 2 * least, "heads of {head_dim}: tiles of {tile}");
+        }
     }
 }

@@ -78,6 +78,8 @@ pub struct Geometry {
     /// CTAs of a decode launch, or with `attention_units.cu` their warps.
     pub ctas: usize,
     pub cuts: Cuts,
+    /// Query heads of a KV head, where what parts of a (row, KV head) leave is so large that their number is [limited](parts_max). `None`: it is not.
+    pub merged_heads: Option<usize>,
     /// `None` where rows share no keys.
     pub sharing: Option<Sharing>,
 }
@@ -241,7 +243,9 @@ impl DecodePlan {
             }
             return;
         }
-        let used = all.min(geometry.ctas as u64);
+        let pairs = (self.rows.len() - 1) as u64 * geometry.kv_heads as u64;
+        let parts = geometry.merged_heads.map_or(u64::MAX, |heads| parts_max(all, pairs, geometry.tile_tokens, heads));
+        let used = all.min(geometry.ctas as u64).min(parts);
         for cta in 0..used {
             self.push_part(cta * all / used, (cta + 1) * all / used, &mut entry, geometry);
         }
@@ -340,6 +344,13 @@ fn whole_time(parts: &mut [u32], busy: u64, longest: u64) -> u64 {
 }
 
 /// How many tiles each of `rows` has, the last of which is the end mark.
+/// Parts in which `pairs` (row, KV head)s with `tiles` tiles together take the least time. One thread block reads what all parts of a (row, KV head) leave,
+/// which is `heads / tokens` of the bytes of as many keys and values; so `tokens / p + p * heads` is least for p = sqrt(tokens / heads) parts.
+fn parts_max(tiles: u64, pairs: u64, tile_tokens: usize, heads: usize) -> u64 {
+    let tokens = tiles * tile_tokens as u64 / pairs.max(1);
+    pairs * (tokens / heads as u64).isqrt().max(1)
+}
+
 fn tiles_of_rows(rows: &[DecodeRow]) -> impl Iterator<Item = u32> {
     rows.windows(2).map(|pair| pair[1].tiles_before - pair[0].tiles_before)
 }
@@ -355,8 +366,15 @@ mod tests {
     use super::*;
     use crate::cuda::attention::{self, units};
 
-    const GEOMETRY: Geometry =
-        Geometry { kv_heads: 8, tile_tokens: 64, tile_queries: 128, ctas: 264, cuts: Cuts::Equal, sharing: None };
+    const GEOMETRY: Geometry = Geometry {
+        kv_heads: 8,
+        tile_tokens: 64,
+        tile_queries: 128,
+        ctas: 264,
+        cuts: Cuts::Equal,
+        merged_heads: None,
+        sharing: None,
+    };
     /// As `attention_units.cu` has it on an H200.
     const WORKERS: Geometry = Geometry { ctas: 1056, cuts: Cuts::WholeIfFaster(units::COSTS), ..GEOMETRY };
     /// As `attention_decode.cu` has it there.

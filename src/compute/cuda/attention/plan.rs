@@ -108,7 +108,7 @@ pub fn plan(attention: &Attention, gpu: Facts, rounding: Rounding) -> Plan {
         Rounding::BatchInvariant => Decode::Invariant,
     };
     let prompts = match spec.reach {
-        Reach::Back if hopper::is_served(gpu, shape) => Prompts::Hopper,
+        Reach::Back if hopper::tile_queries(gpu, shape, rounding).is_some() => Prompts::Hopper,
         Reach::Back | Reach::Both => Prompts::Prefill(prefill::Plan::Prefill),
     };
     Plan { decode: rows.has_decode.then_some(decode), prompts: rows.has_prompts.then_some(prompts) }

@@ -1,7 +1,7 @@
 //! The launch of `kernels/attention_prefill.cu`: attention of rows that bring several tokens, on every device, and of all rows where results must not
 //! depend on the batch.
 
-use super::{GROUP_MAX, Heads, Scaling, parts_of, sinks_of, spelled, variant, window_of};
+use super::{GROUP_MAX, Heads, Scaling, parts_of, sinks_of, spelled, tile_queries, variant, window_of};
 use crate::cuda::device::Device;
 use crate::cuda::device_batch::DeviceBatch;
 use crate::cuda::driver::Address;
@@ -32,6 +32,7 @@ params! {
         tanh_scale: f32,
         sinks: Address,
         head_dim: i32,
+        blocks_of_tile: i32,
     }
 }
 
@@ -65,6 +66,8 @@ impl Plan {
 pub struct Prefill {
     kernel: Kernel,
     shared_bytes: usize,
+    /// Thread blocks that share the queries of a tile.
+    blocks_of_tile: usize,
     /// For rows with one new token: one warp for the query heads of a KV head.
     invariant: Kernel,
     invariant_shared_bytes: usize,
@@ -84,7 +87,8 @@ impl Prefill {
         };
         let (kernel, shared_bytes) = load(Plan::Prefill, variant.tile_queries)?;
         let (invariant, invariant_shared_bytes) = load(Plan::Invariant, GROUP_MAX)?;
-        Ok(Prefill { kernel, shared_bytes, invariant, invariant_shared_bytes })
+        let blocks_of_tile = tile_queries(device.facts(), shape, device.rounding)?.div_ceil(variant.tile_queries);
+        Ok(Prefill { kernel, shared_bytes, blocks_of_tile, invariant, invariant_shared_bytes })
     }
 
     /// Launches the attention of the rows of `device_batch` that `plan` is for.
@@ -122,11 +126,12 @@ impl Prefill {
             tanh_scale,
             sinks: sinks_of(scoring),
             head_dim: shape.head_dim as i32,
+            blocks_of_tile: self.blocks_of_tile as i32,
         };
         let blocks = match plan {
             // As many as the batch has, so that a graph stays right when fewer of a later one only pad.
             Plan::Invariant => shape.kv_heads * device_batch.batch().rows(),
-            Plan::Prefill => spec.heads * tiles.len,
+            Plan::Prefill => spec.heads * tiles.len * self.blocks_of_tile,
         };
         let (kernel, threads, shared_bytes) = match plan {
             Plan::Prefill => (&self.kernel, THREADS, self.shared_bytes),

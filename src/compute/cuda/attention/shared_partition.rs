@@ -372,6 +372,7 @@ mod tests {
             tile_queries: 128,
             ctas: 264,
             cuts: Cuts::Equal,
+            merged_heads: None,
             sharing: Some(sharing),
         }
     }

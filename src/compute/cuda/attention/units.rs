@@ -3,7 +3,7 @@
 //! Serves the caches that `hopper.rs` serves, whose kernels compute the same numbers for rows that bring several tokens.
 //! Invariant: a query's units of keys and the order in which they are merged depend on its position and the window alone.
 
-use crate::cuda::attention::hopper::is_served;
+use crate::cuda::attention::hopper::tile_queries;
 use crate::cuda::attention::partition::Costs;
 use crate::cuda::device::Device;
 use crate::cuda::driver::{Address, Facts, Memory};
@@ -67,7 +67,7 @@ pub fn grid(facts: Facts) -> (usize, usize) {
 
 /// Whether the plan of attention over such a cache is for these workers.
 pub fn is_chosen(facts: Facts, shape: &KvShape, rounding: Rounding) -> bool {
-    rounding == Rounding::BatchInvariant && is_served(facts, shape)
+    rounding == Rounding::BatchInvariant && tile_queries(facts, shape, rounding).is_some()
 }
 
 /// What [`AttentionUnits::run`] reads and writes besides what the kernels' memory holds.

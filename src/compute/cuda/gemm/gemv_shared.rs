@@ -42,8 +42,10 @@ const fn variant(rows: usize, steps: usize) -> Variant {
 const fn gated(rows: usize, steps: usize) -> Variant {
     Variant { rows, steps, is_gated: true }
 }
+/// Rows from which on the last sixteen are kept in registers, and sums lie where weights were: `DIRECT` in the kernel.
+const DIRECT_FROM: usize = 64;
 /// The first that fits is the best.
-const VARIANTS: [Variant; 12] = [
+const VARIANTS: [Variant; 14] = [
     variant(8, 2),
     variant(8, 4),
     variant(16, 2),
@@ -51,11 +53,13 @@ const VARIANTS: [Variant; 12] = [
     variant(32, 2),
     variant(32, 4),
     variant(48, 2),
+    variant(DIRECT_FROM, 2),
     gated(16, 2),
     gated(16, 4),
     gated(32, 2),
     gated(32, 4),
     gated(48, 2),
+    gated(DIRECT_FROM, 2),
 ];
 
 impl Variant {
@@ -69,7 +73,9 @@ impl Variant {
     }
 
     fn shared_bytes(self, m: usize, k: usize) -> usize {
-        BARRIER_BYTES + self.rows * (k + PAD) * 2 + self.warps(k) * m * (self.rows + 2) * 4
+        let (row, sums) = ((k + PAD) * 2, self.warps(k) * m * (self.rows + 2) * 4);
+        BARRIER_BYTES
+            + if self.rows < DIRECT_FROM { self.rows * row + sums } else { ((self.rows - 16) * row).max(sums) }
     }
 }
 
@@ -164,6 +170,10 @@ mod tests {
             assert_eq!(rows(m, 1024, 2048, Epilogue::Store), Some((8, 2)));
             assert_eq!(rows(m, 6144, 1024, Epilogue::Gated), Some((48, 2)));
             assert_eq!(rows(m, 1024, 3072, Epilogue::Store), Some((8, 4)));
+            // Those of the Qwen3.5-0.8B shape.
+            assert_eq!(rows(m, 8224, 1024, Epilogue::Store), Some((64, 2)));
+            assert_eq!(rows(m, 7168, 1024, Epilogue::Gated), Some((64, 2)));
+            assert_eq!(rows(m, 1024, 3584, Epilogue::Store), Some((8, 4)));
         }
     }
 
@@ -183,7 +193,9 @@ mod tests {
             let [widening, narrowing] = [shared_of_block(2, 1, gpu), shared_of_block(1, 2, gpu)];
             assert!(widening + narrowing + 2 * RESERVED_BYTES <= gpu.shared_bytes);
             assert!(2 * (narrowing + RESERVED_BYTES) > gpu.shared_bytes);
-            for (n, k) in [(1, 8), (72, 64), (1003, 1088), (1024, 4096), (2000, 1400), (4096, 1024), (5000, 904)] {
+            for (n, k) in
+                [(1, 8), (72, 64), (1003, 1088), (1024, 4096), (2000, 1400), (4096, 1024), (5000, 904), (8448, 1024)]
+            {
                 for (epilogue, m) in
                     [Epilogue::Store, Epilogue::Gated].into_iter().flat_map(|e| (1..=TOKENS).map(move |m| (e, m)))
                 {

@@ -17,8 +17,8 @@ pub fn count_above_zero(fields: Fields, name: &str) -> Result<Option<usize>> {
     }
 }
 
-/// Whose keys and values each layer reads: each of the last `num_kv_shared_layers` reads those of the last layer of its kind before them.
-pub fn kv_sources(fields: Fields, windows: &[Option<usize>]) -> Result<Vec<KvSource>> {
+/// Whose keys and values each layer reads: each of the last `num_kv_shared_layers` reads those of the last layer of its kind before them, which has the same `heads`.
+pub fn kv_sources(fields: Fields, windows: &[Option<usize>], heads: &[[usize; 2]]) -> Result<Vec<KvSource>> {
     let shared = count_above_zero(fields, "num_kv_shared_layers")?.unwrap_or(0);
     let own = windows.len().checked_sub(shared).filter(|&own| own > 0).ok_or_else(|| {
         let layers = windows.len();
@@ -34,7 +34,17 @@ pub fn kv_sources(fields: Fields, windows: &[Option<usize>]) -> Result<Vec<KvSou
         }),
     }
     };
-    windows.iter().enumerate().map(source).collect()
+    let sources = windows.iter().enumerate().map(source).collect::<Result<Vec<_>>>()?;
+    for (layer, source) in sources.iter().enumerate() {
+        let KvSource::Attention(of) = *source else { continue };
+        if heads[layer] != heads[of] {
+            return Err(fields.refuse(format!(
+                "per_layer_config gives layer {layer} {} KV heads, but it reads the keys of layer {of}, which has {}",
+                heads[layer][1], heads[of][1]
+            )));
+        }
+    }
+    Ok(sources)
 }
 
 /// The window of each layer. The last has none, whatever the config says.
@@ -80,6 +90,16 @@ pub fn heads(fields: Fields, standard: &Standard, windows: &[Option<usize>]) -> 
         let kv_heads = kv_heads?.filter(|_| matches!(fields.flag("attention_k_eq_v"), Ok(Some(true))));
         let full = [head_dim?.unwrap_or(512), kv_heads.unwrap_or(own[1])];
         heads.iter_mut().zip(windows).filter(|(_, window)| window.is_none()).for_each(|(heads, _)| *heads = full);
+    }
+    // Layers with a window share a rotation, and so do those without.
+    for (layer, [head_dim, _]) in heads.iter().enumerate() {
+        let first = windows.iter().position(|window| *window == windows[layer]).unwrap_or(layer);
+        if heads[first][0] != *head_dim {
+            return Err(fields.refuse(format!(
+                "head_dim of layer {layer} is {head_dim} by per_layer_config, but must be {}, as in layer {first}, which is of the same kind",
+                heads[first][0]
+            )));
+        }
     }
     match heads.iter().position(|&[_, kv_heads]| !query_heads.is_multiple_of(kv_heads)) {
         None => Ok(heads),

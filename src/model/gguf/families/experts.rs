@@ -81,8 +81,8 @@ fn latent(config: &mut Config) -> Result<()> {
     config.set("q_lora_rank", keys.count_or_none("attention.q_lora_rank")?);
     config.set_bias("attention_bias", &["attn_kv_a_mqa.bias"]);
     ["head_dim", "partial_rotary_factor"].iter().for_each(|field| config.remove(field));
-    // Its key has a tenth of the number that other architectures have under it, and both numbers of a folder are the same.
-    if let Some(tenth) = keys.positive_or_none("rope.scaling.yarn_log_multiplier")? {
+    // Its key has a tenth of the number that other architectures have under it, and both numbers of a folder are the same. 0 is none, as in folders.
+    if let Some(tenth) = config.positive("rope.scaling.yarn_log_multiplier")? {
         let rope = config.rope_scaling();
         for field in ["mscale", "mscale_all_dim"] {
             rope.insert(field.into(), (10.0 * tenth).into());

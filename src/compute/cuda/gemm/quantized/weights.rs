@@ -10,7 +10,7 @@ use crate::cuda::params::params;
 use formats::{
     Block, Codes, E2M1, IQ4, Lattice, Scaled, ScaledRow, Scales, WeightFormat, from_e8m0, q3_scale, scale_and_min,
 };
-use half::f16;
+use half::{bf16, f16};
 
 params! {
     QuantizedWeights in "common/quantized.cuh" {
@@ -81,6 +81,8 @@ enum Header {
     Sixteenths = 4,
     Words = 5,
     Floats = 6,
+    /// For scales that are powers of two.
+    Bf16s = 7,
 }
 
 /// How a coding is held on the device. Matrices of one form can be stacked.
@@ -131,7 +133,7 @@ impl Form {
                 Block::Q6K => form(Kind::SixBits, Header::Sixteenths, 8, 0.0),
                 Block::Iq4Nl => Form { table: IQ4_TABLE, ..form(Kind::TableBits, Header::Halves, 4, 128.0) },
                 Block::Iq4Xs => Form { table: IQ4_TABLE, ..form(Kind::TableBits, Header::Signed, 4, 128.0) },
-                Block::Mxfp4 => Form { table: E2M1_TABLE, ..form(Kind::TableBits, Header::Floats, 8, 128.0) },
+                Block::Mxfp4 => Form { table: E2M1_TABLE, ..form(Kind::TableBits, Header::Bf16s, 4, 128.0) },
             })
         };
         match coding {
@@ -156,6 +158,7 @@ impl Form {
         let is_shared = group == Scaled::ROW || group.is_multiple_of(DEPTH);
         let (header, header_bytes) = match scales {
             Scales::F16 | Scales::Bf16 if is_short => (Header::Words, if is_shared { 4 } else { 8 }),
+            Scales::E8m0 if codes == Codes::E2m1 => (Header::Bf16s, 4),
             _ => (Header::Floats, 8),
         };
         let is_bf16 = header == Header::Words && scales == Scales::Bf16;
@@ -347,7 +350,7 @@ impl Form {
                             Block::Mxfp4 => {
                                 let scale = from_e8m0(bytes[0]) / 2.0;
                                 is_finite &= scale < GREATEST_SCALE;
-                                put(in_unit * 4, &scale.to_le_bytes());
+                                put(in_unit * 2, &bf16_bytes(scale));
                             }
                         }
                     }
@@ -355,9 +358,11 @@ impl Form {
                         let group = group * HALF / scaled.group;
                         let scale = scaled.scales.read(row.scales, group);
                         is_finite &= scale.abs() < GREATEST_SCALE;
-                        if self.header == Header::Floats {
-                            let scale = if scaled.codes == Codes::E2m1 { scale / 2.0 } else { scale };
-                            put(in_unit * 4, &scale.to_le_bytes());
+                        let of_codes = if scaled.codes == Codes::E2m1 { scale / 2.0 } else { scale };
+                        if self.header == Header::Bf16s {
+                            put(in_unit * 2, &bf16_bytes(of_codes));
+                        } else if self.header == Header::Floats {
+                            put(in_unit * 4, &of_codes.to_le_bytes());
                         } else if in_unit * 4 < self.header_bytes {
                             put(in_unit * 4, &row.scales[group * 2..][..2]);
                             let zero = if scaled.zeros { row.zeros[group] } else { self.zero as u8 };
@@ -383,6 +388,11 @@ fn interleaved(eight: [u8; 8]) -> u32 {
 
 /// Scales in f32 are below it: kernels multiply by 2^24.
 const GREATEST_SCALE: f32 = f32::from_bits((127 + 96) << 23);
+
+/// A power of two, which bf16 has as f32 does.
+fn bf16_bytes(scale: f32) -> [u8; 2] {
+    bf16::from_f32(scale).to_le_bytes()
+}
 
 /// What [`IQ4`] has, and 128 more.
 const IQ4_TABLE: [u8; 16] = {
