@@ -60,6 +60,7 @@ pub struct Tile {
     /// Bytes between what is fetched in two steps.
     pub ahead_step: usize,
     /// Whether the product has no other row.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     pub is_only_row: bool,
 }
 
