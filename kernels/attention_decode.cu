@@ -440,8 +440,8 @@ __device__ void attention_decode(const AttentionDecodeParams<T>& p) {
             stage = stage + 1 == p.stages ? 0 : stage + 1;
         }
 
-        // The warps' parts, through shared memory, where shares of scores were.
-        wait_for_parts();
+        // The warps' parts, through shared memory, where shares of scores of all of them were.
+        if (PARTS > 1) __syncthreads();
 #pragma unroll
         for (int n = 0; n < NT; n++) {
 #pragma unroll

@@ -305,10 +305,13 @@ __device__ void delta_step(const DeltaStepParams<T>& all) {
     const int group = warp / STEP_WARPS, groups = blockDim.x / (32 * STEP_WARPS), share = p.value_heads / p.key_heads;
     const int part = lane / (32 / SPLIT), column = (warp % STEP_WARPS * (32 / SPLIT) + lane % (32 / SPLIT)) * COLS;
     const auto head_of = [&](int i) { return p.is_tiled ? i * p.key_heads + key_head : key_head * share + i; };
-    grid_dependency_wait();
+    // States are older than the kernels of this pass: their loads need not wait.
     const uint32_t slot = p.slots[row], source = p.sources[row], saved = p.saves[row];
     // A row without a slot pads the batch.
-    if (slot == NO_STATE) return;
+    if (slot == NO_STATE) {
+        grid_dependency_wait();
+        return;
+    }
 
     StateRow<COLS> state[ROWS];
     const auto of_head = [&](int head) { return (size_t(head) * STEP_DIM + part * ROWS) * STEP_DIM + column; };
@@ -321,21 +324,45 @@ __device__ void delta_step(const DeltaStepParams<T>& all) {
     };
     load_state(head_of(min(group, share - 1)));
 
-    const int key_width = p.key_heads * STEP_DIM, width = 2 * key_width + p.value_heads * STEP_DIM;
-    for (int i = threadIdx.x; i < (2 + share) * STEP_DIM; i += blockDim.x) {
+    const int key_width = p.key_heads * STEP_DIM, width = 2 * key_width + p.value_heads * STEP_DIM, count = (2 + share) * STEP_DIM;
+    const auto column_at = [&](int i) {
         const int of = i / STEP_DIM, in = i % STEP_DIM;
-        const int c = of < 2 ? of * key_width + key_head * STEP_DIM + in : 2 * key_width + head_of(of - 2) * STEP_DIM + in;
-        float inputs[STEP_TAPS], sum = 0.0f;
+        return of < 2 ? of * key_width + key_head * STEP_DIM + in : 2 * key_width + head_of(of - 2) * STEP_DIM + in;
+    };
+    // A thread block has at least as many threads as half of the columns.
+    constexpr int OF_THREAD = 2;
+    float history[OF_THREAD][HISTORY], taps[OF_THREAD][STEP_TAPS];
 #pragma unroll
-        for (int j = 0; j < HISTORY; j++) inputs[j] = source == NO_STATE ? 0.0f : all.conv_states[source * p.slot_numbers + size_t(j) * width + c];
-        inputs[HISTORY] = widen(p.qkv[size_t(row) * p.qkv_stride + c]);
+    for (int n = 0; n < OF_THREAD; n++) {
+        const int c = column_at(min(int(threadIdx.x + n * blockDim.x), count - 1));
 #pragma unroll
-        for (int j = 0; j < STEP_TAPS; j++) sum = fmaf(all.conv_weight[size_t(j) * width + c], inputs[j], sum);
+        for (int j = 0; j < HISTORY; j++) history[n][j] = source == NO_STATE ? 0.0f : all.conv_states[source * p.slot_numbers + size_t(j) * width + c];
+#pragma unroll
+        for (int j = 0; j < STEP_TAPS; j++) taps[n][j] = all.conv_weight[size_t(j) * width + c];
+    }
+    grid_dependency_wait();
+    // What is read of the projections behind the barriers is on its way meanwhile.
+    const int first_head = head_of(min(group, share - 1));
+    T gates[STEP_DIM / 32];
+#pragma unroll
+    for (int j = 0; j < STEP_DIM / 32; j++) gates[j] = all.gate[size_t(row) * p.gates_stride + first_head * STEP_DIM + lane + 32 * j];
+    const T b = p.gates[size_t(row) * p.gates_stride + first_head], a = p.gates[size_t(row) * p.gates_stride + p.value_heads + first_head];
+#pragma unroll
+    for (int n = 0; n < OF_THREAD; n++) {
+        const int i = threadIdx.x + n * blockDim.x;
+        if (i >= count) break;
+        const int c = column_at(i);
+        const float input = widen(p.qkv[size_t(row) * p.qkv_stride + c]);
+        float sum = 0.0f;
+#pragma unroll
+        for (int j = 0; j < HISTORY; j++) sum = fmaf(taps[n][j], history[n][j], sum);
+        sum = fmaf(taps[n][HISTORY], input, sum);
         mixed[i] = narrow<T>(sum / (1.0f + __expf(-sum)));
 #pragma unroll
         for (int j = 0; j < HISTORY; j++) {
-            all.conv_states[slot * p.slot_numbers + size_t(j) * width + c] = inputs[j + 1];
-            if (saved != NO_STATE) all.conv_states[saved * p.slot_numbers + size_t(j) * width + c] = inputs[j + 1];
+            const float kept = j + 1 < HISTORY ? history[n][j + 1] : input;
+            all.conv_states[slot * p.slot_numbers + size_t(j) * width + c] = kept;
+            if (saved != NO_STATE) all.conv_states[saved * p.slot_numbers + size_t(j) * width + c] = kept;
         }
     }
     __syncthreads();
@@ -344,11 +371,19 @@ __device__ void delta_step(const DeltaStepParams<T>& all) {
         const bool has_head = base + group < share;
         const int i = has_head ? base + group : 0, head = head_of(i);
         if (base > 0 && has_head) load_state(head);
-        const Head inputs = {
-            mixed, mixed + STEP_DIM, mixed + (2 + i) * STEP_DIM + column, p.gates + head, p.gates + p.value_heads + head, p.saves, 0, p.gates_stride,
-        };
+        // The gates of the first heads are here.
+        const bool is_first = base == 0;
+        const size_t of_row = size_t(row) * p.gates_stride;
+        typename Head::Token token;
+        token.query = Packed<T, Head::PER>::load(mixed + lane * Head::PER);
+        token.key = Packed<T, Head::PER>::load(mixed + STEP_DIM + lane * Head::PER);
+#pragma unroll
+        for (int c = 0; c < COLS; c++) token.value[c] = mixed[(2 + i) * STEP_DIM + column + c];
+        token.b = is_first ? b : p.gates[of_row + head];
+        token.a = is_first ? a : p.gates[of_row + p.value_heads + head];
+        token.saved = saved;
         // Each warp prepares the same key and query, of which one stores them.
-        const auto ready = prepare<STEP_DIM>(inputs.load(row), p.decays[head], p.decays[p.value_heads + head], lane);
+        const auto ready = prepare<STEP_DIM>(token, p.decays[head], p.decays[p.value_heads + head], lane);
         if (base == 0) {
             if (warp == 0) ready.template store<STEP_DIM>(reinterpret_cast<float*>(keys), reinterpret_cast<float*>(queries), lane);
             __syncthreads();
@@ -378,8 +413,10 @@ __device__ void delta_step(const DeltaStepParams<T>& all) {
                 squares = fmaf(v, v, squares);
             }
             const float scale = rsqrtf(warp_sum(squares) / STEP_DIM + all.eps);
-            for (int c = lane; c < STEP_DIM; c += 32) {
-                const float gate = widen(all.gate[size_t(row) * p.gates_stride + head * STEP_DIM + c]);
+#pragma unroll
+            for (int j = 0; j < STEP_DIM / 32; j++) {
+                const int c = lane + 32 * j;
+                const float gate = widen(is_first ? gates[j] : all.gate[of_row + head * STEP_DIM + c]);
                 const float v = widen(read[group][c]) * scale * all.norm[c] * (gate / (1.0f + __expf(-gate)));
                 p.out[size_t(row) * p.out_stride + head * STEP_DIM + c] = narrow<T>(v);
             }

@@ -5,9 +5,10 @@
 // token and column. Each token depends on the one before it, in one order whatever the batch and the chunks of a prompt, so that these change no bit. While a token is
 // computed, the next ones are on their way.
 //
-// `scan_step` also computes the convolution before the scan and a gate behind it, for rows of one token each.
+// `scan_step` also computes the convolution before the scan and a gate or a norm behind it, for rows of one token each.
 #include "common/arrivals.cuh"
 #include "common/dependent_launch.cuh"
+#include "common/gated_norm.cuh"
 #include "common/numbers.cuh"
 #include "common/packed.cuh"
 #include "common/selective_scan.cuh"
@@ -142,12 +143,11 @@ __device__ void selective_scan(const SelectiveScanParams<T>& p) {
     keep(slot);
 }
 
-__device__ inline float silu(float v) { return v / (1.0f + __expf(-v)); }
-
 // What `scan_step` reads besides.
 template <class T>
 struct ScanStepParams {
     SelectiveScanParams<T> scan; // `xbc` are the inputs of the convolution, `states` the region behind that of the convolution
+    GatedNormParams<T> norm;     // of `out`, a head for each group; `x` is null: none
     const float* conv_weight;    // [STEP_TAPS, width], then the biases
     float* conv_states;          // [slots, slot_numbers], from the region of the convolution
     const T* gate;               // [tokens, steps_stride], from the first column of the gates; null: what was read is stored as it is
@@ -157,10 +157,10 @@ struct ScanStepParams {
 };
 
 // A layer of rows of one token each, from its projection to what a norm or the projection back reads: the convolution, the scan and a gate, each with the bits of its
-// own kernel. A thread block has 64 columns of a head, and computes `B` and `C` of the group for itself. The last thread block of a group that has read the states of
-// their convolution replaces these.
+// own kernel. A thread block has 64 columns of a head, and computes `B` and `C` of the group for itself. The last thread block of a group, when all others have read the
+// states of their convolution and stored their columns, replaces these states and computes the norm.
 //
-// Grid [rows, heads, head_dim / STEP_COLUMNS], block [STATE_DIM]
+// Grid [rows, heads, head_dim / STEP_COLUMNS], block [STATE_DIM], shared [norm.head_dim floats, if there is a norm]
 constexpr int STEP_TAPS = 4, STEP_COLUMNS = 64;
 
 template <class T, int STATE_DIM>
@@ -239,20 +239,12 @@ __device__ void scan_step(const ScanStepParams<T>& all) {
         if (item(k) >= SHARED_COLUMNS) keep_inputs(k);
     }
     __syncthreads();
-    uint32_t before = 0;
-    if (threadIdx.x == 0) before = arrive(all.arrivals + row * p.groups + group);
 
     const float2 x = *reinterpret_cast<const float2*>(mixed + SHARED_COLUMNS + column);
     const float4* const b = reinterpret_cast<const float4*>(mixed) + part * (ROWS / 4);
     const float written[COLS] = {step * x.x, step * x.y};
     float read[COLS];
     apply<SPLIT>(state, b, b + STATE_DIM / 4, __expf(-rate * step), written, read);
-#pragma unroll
-    for (int i = 0; i < ROWS; i++) {
-        const float2 pair = make_float2(state[i][0], state[i][1]);
-        *state_at(slot, i) = pair;
-        if (saved != NO_STATE) *state_at(saved, i) = pair;
-    }
     if (part == 0) {
         uint32_t pair = narrow2<T>(fmaf(skip, x.x, read[0]), fmaf(skip, x.y, read[1]));
         if (all.gate) {
@@ -261,6 +253,15 @@ __device__ void scan_step(const ScanStepParams<T>& all) {
             pair = narrow2<T>(silu(all.gate_scale * gate.x) * v.x, silu(all.gate_scale * gate.y) * v.y);
         }
         *reinterpret_cast<uint32_t*>(p.out + size_t(row) * p.out_stride + own + column) = pair;
+    }
+    __syncthreads();
+    uint32_t before = 0;
+    if (threadIdx.x == 0) before = arrive(all.arrivals + row * p.groups + group);
+#pragma unroll
+    for (int i = 0; i < ROWS; i++) {
+        const float2 pair = make_float2(state[i][0], state[i][1]);
+        *state_at(slot, i) = pair;
+        if (saved != NO_STATE) *state_at(saved, i) = pair;
     }
     if (threadIdx.x == 0) {
         is_last = before + 1 == uint32_t(share) * gridDim.z;
@@ -272,6 +273,11 @@ __device__ void scan_step(const ScanStepParams<T>& all) {
     for (int k = 0; k < ITEMS; k++) {
         if (item(k) < SHARED_COLUMNS) keep_inputs(k);
     }
+    if (!all.norm.x) return;
+    extern __shared__ __align__(16) float values[];
+    WideHead<T> normed(all.norm, row, group);
+    normed.load_weights(threadIdx.x * 8);
+    normed.normalize(values);
 }
 
 #define SELECTIVE_SCAN(T, state_dim, split)                                                          \
@@ -281,7 +287,7 @@ __device__ void scan_step(const ScanStepParams<T>& all) {
     }
 
 #define SCAN_STEP(T, state_dim)                                                            \
-    extern "C" __global__ void __launch_bounds__(state_dim)                                \
+    extern "C" __global__ void __launch_bounds__(state_dim, 512 / state_dim)               \
         nvllm_k_scan_step_##state_dim##_##T(const __grid_constant__ ScanStepParams<T> p) { \
         scan_step<T, state_dim>(p);                                                        \
     }

@@ -45,6 +45,10 @@ all_mutants() {
     # What the families say.
     mutant window_pattern_shifted src/model/standard.rs golden \
         '!(layer + 1).is_multiple_of(given.unwrap_or(interval))' '!layer.is_multiple_of(given.unwrap_or(interval))'
+    mutant windows_in_the_first_layers src/model/families/qwen2.rs golden \
+        'layer as u64 >= first' '(layer as u64) < first'
+    mutant windows_without_their_switch src/model/standard.rs golden \
+        'if is_on { self.windows(fields, slides) }' 'if !is_on { self.windows(fields, slides) }'
     mutant score_scale_without_root src/model/standard.rs golden \
         'fields.positive("query_pre_attn_scalar")?.sqrt()' 'fields.positive("query_pre_attn_scalar")?'
     mutant gemma_ropes_swapped src/model/families/gemma3.rs golden \
@@ -329,6 +333,8 @@ all_mutants() {
         'Reach::Back => position + 1,' 'Reach::Back => position.max(1),'
     mutant labels_of_all_tokens_add_up src/engine/results/pooled_result.rs encoders \
         'chunks_exact_mut(self.width)' 'chunks_mut(usize::MAX)'
+    mutant layers_of_classifiers_are_padded src/model/pooled_layers.rs encoders \
+        'if index == last { OUTPUTS }' 'if index <= last { OUTPUTS }'
     mutant token_classifiers_without_their_head src/model/pooled.rs encoders \
         'vec![modernbert_head(fields, hidden)?, last]' 'vec![last]'
     mutant encoders_look_back src/compute/attention_spec.rs encoders \

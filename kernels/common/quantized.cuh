@@ -14,6 +14,8 @@
 
 #include "numbers.cuh"
 
+#include <type_traits>
+
 // Layouts of a column's header.
 enum HeaderKind {
     HALVES = 0,        // f16 scale of each 32 numbers; the zero of all is QuantizedWeights::zero
@@ -23,7 +25,7 @@ enum HeaderKind {
     SIXTEENTHS = 4,    // f16 d, two unused bytes, then signed bytes s of each 16: d s; the zero is 32
     WORDS = 5,         // f16 or bf16 scale, byte zero, unused byte: of the 64 numbers, or of each 32 if the header has 8 bytes
     FLOATS = 6,        // f32 scale of each 32; QuantizedWeights::zero
-    BF16S = 7,         // bf16 scale of each 32; QuantizedWeights::zero
+    BF16S = 7,         // bf16 scale of each 32, a power of two of at most 1, for codes of E2M1
 };
 
 // Kinds of codes, as `Kind` of src/compute/cuda/gemm/quantized/weights.rs numbers them.
@@ -82,8 +84,7 @@ __device__ inline float4 scales_of_words(const QuantizedWeights& w, uint32_t fir
         const float s0 = scale_of_word(first, w.is_bf16), s1 = scale_of_word(second, w.is_bf16);
         return pair(s0, unsigned_byte(first, 2) * s0, s1, unsigned_byte(second, 2) * s1);
     } else if constexpr (HEADER == BF16S) {
-        const float s0 = __uint_as_float(first << 16), s1 = __uint_as_float(first & 0xffff0000u);
-        return pair(s0, zero * s0, s1, zero * s1);
+        return pair(__uint_as_float(first << 16), 0.0f, __uint_as_float(first & 0xffff0000u), 0.0f);
     } else {
         const float s0 = __uint_as_float(first), s1 = __uint_as_float(second);
         return pair(s0, zero * s0, s1, zero * s1);
@@ -145,7 +146,26 @@ struct FourBits {
     }
 };
 
-// Codes of 4 bits that name one of 16 bytes; the eight of a word in order.
+// Numbers of E2M1 times `scale`, a power of two of at most 2; nibbles in the order of FourBits. The bits of a code, put where a number of T has its sign, the
+// end of its exponent and the begin of its mantissa, are the number times a power of two, and the product with another one is exact.
+template <class T>
+__device__ inline Eight e2m1_numbers(uint32_t word, float scale) {
+    Eight eight;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const uint32_t codes = word >> 4 * i;
+        if constexpr (std::is_same_v<T, bf16>) {
+            const uint32_t bits = (codes << 12 & 0x80008000u) | (codes << 6 & 0x01c001c0u);
+            const __nv_bfloat162 numbers = __hmul2(reinterpret_cast<const __nv_bfloat162&>(bits), __float2bfloat162_rn(scale * 0x1p126f));
+            eight.pair[i] = reinterpret_cast<const uint32_t&>(numbers);
+        } else {
+            eight.pair[i] = scaled_pair<T>((codes << 12 & 0x80008000u) | (codes << 9 & 0x0e000e00u), scale * 0x1p14f, 0.0f);
+        }
+    }
+    return eight;
+}
+
+// Codes of 4 bits that name one of 16 bytes; the eight of a word in order, or with BF16S, whose table is that of E2M1, as those of FourBits.
 struct TableBits {
     static constexpr int BYTES = 256;
     using Lane = uint2;
@@ -155,6 +175,8 @@ struct TableBits {
     template <class T>
     static __device__ inline Eight numbers(const QuantizedWeights& w, const Lane& l, const float4& s, int, int half) {
         const uint32_t word = half == 0 ? l.x : l.y;
+        // Twice the numbers are the bytes that the scale is for.
+        if (w.header == BF16S) return e2m1_numbers<T>(word, scale_of(s, half) * (2.0f / TWO_TO_24));
         // The low three bits choose among eight bytes; the fourth chooses between the two results.
         const uint32_t low_bits = word & 0x77777777u, choice = 0x32103210u | (word & 0x88888888u) >> 1;
         const auto four = [&](int shift) {

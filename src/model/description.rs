@@ -143,7 +143,11 @@ fn read_decoder(
     let defaults = family.complete(&mut decoder);
     let (reads, decoder) = (Reads::default(), Value::Object(decoder));
     let fields = Fields::new(config.path(), &decoder)?.noting(&reads);
-    let spec = (family.spec)(fields)?;
+    let mut spec = (family.spec)(fields)?;
+    // Where no layer attends, nothing rotates, and no head says how wide a table would be.
+    if spec.attentions().next().is_none() {
+        spec.ropes.clear();
+    }
     settings::refuse_unread(fields, family.ignores)?;
     let harmless = |name: &str, value: &Value| {
         defaults.iter().any(|default| default == name) || settings::is_harmless(name, value)

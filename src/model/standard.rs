@@ -253,7 +253,7 @@ impl Standard {
 
     /// A decoder of these layers.
     pub fn decoder_of(self, layers: Vec<LayerSpec>) -> DecoderSpec {
-        let mut decoder = DecoderSpec {
+        DecoderSpec {
             hidden: self.hidden,
             vocab: self.vocab,
             embedding_scale: 1.0,
@@ -266,12 +266,7 @@ impl Standard {
             pooled_layers: Vec::new(),
             ropes: self.ropes,
             max_positions: self.max_positions,
-        };
-        // Where no layer attends, nothing rotates, and no head says how wide a table would be.
-        if decoder.attentions().next().is_none() {
-            decoder.ropes.clear();
         }
-        decoder
     }
 }
 

@@ -322,8 +322,8 @@ impl<B: Backend + 'static> Runner for ParallelRunner<B> {
         if self.rank.process() > 0 {
             return self.read_own(blocks, to);
         }
-        let (all, own) = (self.kv_layout.block_bytes(), self.own());
-        for (blocks, to) in self.sent(blocks).zip(to.chunks_mut(self.blocks_at_once() * all)) {
+        let own = self.own();
+        for (blocks, to) in self.sent(blocks).zip(to.chunks_mut(self.sent_bytes())) {
             if let Some(leader) = &mut self.leader {
                 leader.read(blocks)?;
             }
@@ -347,8 +347,8 @@ impl<B: Backend + 'static> Runner for ParallelRunner<B> {
         if self.leader.is_some() {
             self.finish()?;
         }
-        let (all, own) = (self.kv_layout.block_bytes(), self.own());
-        for (blocks, from) in self.sent(blocks).zip(from.chunks(self.blocks_at_once() * all)) {
+        let own = self.own();
+        for (blocks, from) in self.sent(blocks).zip(from.chunks(self.sent_bytes())) {
             for (at, ranks) in self.others_ranks().enumerate() {
                 let bytes = self.heads(ranks, blocks.len(), from)?;
                 let leader = self.leader.as_mut().expect("there are ranks of other processes");
@@ -405,7 +405,8 @@ impl<B: Backend + 'static> Runner for ParallelRunner<B> {
     /// All ranks use the same blocks.
     fn kv_bytes_mapped(&self) -> u64 {
         let (own, all) = (self.first.kv_layout().block_bytes() as u64, self.ranks_block_bytes());
-        self.first.kv_bytes_mapped() / own * all
+        // A model without attention has blocks of no bytes.
+        self.first.kv_bytes_mapped().checked_div(own).map_or(0, |blocks| blocks * all)
     }
 }
 
@@ -420,9 +421,14 @@ impl<B: Backend + 'static> ParallelRunner<B> {
     /// Blocks that are read or written at once: all, unless other processes are asked.
     fn blocks_at_once(&self) -> usize {
         match self.leader {
-            Some(_) => (SENT_BYTES / self.kv_layout.block_bytes()).max(1),
-            None => usize::MAX / self.kv_layout.block_bytes(),
+            Some(_) => (SENT_BYTES / self.kv_layout.block_bytes().max(1)).max(1),
+            None => usize::MAX / self.kv_layout.block_bytes().max(1),
         }
+    }
+
+    /// Bytes of the blocks that are read or written at once.
+    fn sent_bytes(&self) -> usize {
+        (self.blocks_at_once() * self.kv_layout.block_bytes()).max(1)
     }
 
     fn sent<'a>(&self, blocks: &'a [BlockId]) -> impl Iterator<Item = &'a [BlockId]> + use<'a, B> {

@@ -2,7 +2,8 @@
 
 use crate::inputs::recurrent::{self, CONVS, DELTAS, FIRST_GATE, Gate, ROWS, Row, SCANS, SLOTS, place};
 use crate::scene::{
-    FEW_OPERATIONS, Near, Random, assert_near, bound, filled, launched, numbers, on_device, poisoned, staged, unit,
+    FEW_OPERATIONS, Near, Random, assert_near, bound, filled, launched, numbers, on_device, poisoned, rounded, staged,
+    unit,
 };
 use compute::batch::NO_STATE;
 use compute::cuda::Cuda;
@@ -156,7 +157,7 @@ fn selective_scans_agree() {
 }
 
 /// Rows of whole chunks and of parts, new and continued, beside rows of few tokens, with states that are kept in the middle of a chunk and at its end. Heads share
-/// groups, slow decays add up over many tokens, and fast ones leave nothing in f32 of what was before.
+/// groups, slow decays add up over many tokens, and fast ones leave nothing in f32 of what was before, whose logarithms must not take the digits of the others.
 #[test]
 #[ignore = "needs an NVIDIA GPU: --include-ignored"]
 fn selective_scans_of_prompts_agree_in_chunks() {
@@ -187,7 +188,15 @@ fn selective_scans_of_prompts_agree_in_chunks() {
             let mut random = Random(13);
             let step_width = FIRST_GATE + sizes.heads + 2;
             let xbc = numbers(&mut random, batch.tokens() * sizes.width(), 1.0, dtype);
-            let steps = numbers(&mut random, batch.tokens() * step_width, 9.0, dtype);
+            let step_scale = recurrent::step_scale(sizes);
+            let mut steps = numbers(&mut random, batch.tokens() * step_width, 9.0, dtype);
+            if speed > 1.0 {
+                // Few tokens forget all that was before them, and those behind them forget slowly.
+                for (token, steps) in steps.chunks_exact_mut(step_width).enumerate() {
+                    let slow = |step: &f32| rounded(step / 9.0 - 12.0 / step_scale, dtype);
+                    steps.iter_mut().for_each(|step| *step = if token % 32 == 5 { 30.0 } else { slow(step) });
+                }
+            }
             let mut rates = recurrent::rates(&mut random, sizes);
             rates[..sizes.heads].iter_mut().for_each(|rate| *rate *= speed);
             let (state, at, _) = place(sizes.state_numbers());
@@ -197,7 +206,6 @@ fn selective_scans_of_prompts_agree_in_chunks() {
             let (device_batch, rates) = (staged(cuda, &batch), cuda.table(&rates).unwrap());
             let (xbc, steps) = (filled(cuda, &xbc, sizes.width()), filled(cuda, &steps, step_width));
             let mut out = poisoned(cuda, batch.tokens(), sizes.head_width());
-            let step_scale = recurrent::step_scale(sizes);
             let inputs = ScanInputs { xbc: &xbc, steps: &steps, first_step: FIRST_GATE, step_scale, rates: &rates };
             let names = launched(cuda, |cuda| {
                 ops::selective_scan(cuda, &mut out, inputs, sizes, (&mut states, at), &device_batch);
@@ -482,8 +490,8 @@ fn a_layer_of_mamba_has_the_bits_of_its_ops() {
                     let (names, out, after) = run(cuda, false);
                     let what = format!("{heads:?}, {conv:?}, {tokens} tokens, {dtype:?}, round {round}");
                     assert_eq!(names[0].starts_with("scan_step"), is_one, "{what}: {names:?}");
-                    let has_norm = matches!(gate, ScanGate::Norm(_));
-                    assert!(!is_one || names.len() == 1 + usize::from(has_norm), "{what}: {names:?}");
+                    let leaves_norm = matches!(gate, ScanGate::Norm(_)) && group_width > 1024;
+                    assert!(!is_one || names.len() == 1 + usize::from(leaves_norm), "{what}: {names:?}");
                     // The results of rows that pad the batch are not read.
                     let own = |out: &[f32]| -> Vec<f32> {
                         let rows = out.chunks(heads.head_width()).zip(&batch.state_slots);

@@ -109,7 +109,7 @@ CASES = {
         "RobertaForSequenceClassification",
         "float32",
         dict(
-            ROBERTA, hidden_size=20, num_attention_heads=2, intermediate_size=28, num_hidden_layers=2,
+            ROBERTA, hidden_size=36, num_attention_heads=6, intermediate_size=28, num_hidden_layers=2,
             id2label={0: "no", 1: "yes", 2: "perhaps"}, label2id={"no": 0, "yes": 1, "perhaps": 2},
         ),
         {},

@@ -1067,6 +1067,16 @@ FAMILIES |= {
         ),
         dict(seed=6502),
     ),
+    # All layers but the first have a window, by the number of those that have none.
+    "qwen3-f32-window16": (
+        "qwen3",
+        "float32",
+        dict(
+            SMALL, head_dim=32, num_hidden_layers=3, use_sliding_window=True, sliding_window=16, max_window_layers=1,
+            rope_parameters=plain(20000.0),
+        ),
+        dict(seed=6600, absent=["layer_types"]),
+    ),
 }
 
 

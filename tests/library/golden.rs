@@ -116,6 +116,7 @@ const CASES: &[&str] = &[
     "qwen3-f32-embedding",
     "qwen3-f32-eps3e-4-biased",
     "qwen3-f32-untied-gqa8",
+    "qwen3-f32-window16",
     "qwen3-f32-yarn",
     "qwen3-f32-yarn-mscale",
     "qwen3_5-bf16-wrapped",

@@ -58,9 +58,6 @@ params! {
 const FEW_TOKENS: usize = 8;
 /// Rows of weights that a thread block for few tokens reads: `FEW_ROWS` in `kernels/common/expert_few.cuh`.
 const FEW_ROWS: usize = 16;
-/// Pieces of 64 k from which on such a thread block has four warps, else two: all that a layer has should run at once. One H100, 8 experts of 2048 x 768: see
-/// `docs/decisions/0131-what-a-trace-of-decode-steps-showed.md`.
-const FOUR_WARPS_PIECES_MIN: usize = 16;
 /// k of a stage of a tile.
 const DEPTH: usize = 64;
 
@@ -73,10 +70,10 @@ fn takes_few(tokens: usize, rounding: Rounding) -> bool {
     tokens <= FEW_TOKENS && rounding != Rounding::BatchInvariant
 }
 
-/// The kernel of a product over `k` numbers with `columns` columns of results, without the number type, and its launch, for explanations. `kind`: of codes.
+/// The kernel of a product with `columns` columns of results, without the number type, and its launch, for explanations. `kind`: of codes.
 pub fn describe(
     kind: Option<Kind>,
-    [columns, k]: [usize; 2],
+    columns: usize,
     results: Results,
     routes: RoutesShape,
     rounding: Rounding,
@@ -88,18 +85,15 @@ pub fn describe(
         Some(kind) if is_few => format!("expert_linear_quantized_{}_few", kind.name()),
         Some(kind) => format!("expert_linear_quantized_{}_t{rows}", kind.name()),
     };
-    (name, grid(kind, [columns, k], results, routes, is_few))
+    (name, grid(kind, columns, results, routes, is_few))
 }
 
-fn grid(kind: Option<Kind>, [columns, k]: [usize; 2], results: Results, routes: RoutesShape, is_few: bool) -> Grid {
+fn grid(kind: Option<Kind>, columns: usize, results: Results, routes: RoutesShape, is_few: bool) -> Grid {
     // A gate and its up are one column of results.
     let rows = if results == Results::Sums { columns } else { 2 * columns };
     let (tiles, index) = (tiles_of(routes), index_of(tile_rows(routes)));
     match kind {
-        _ if is_few => {
-            let warps = if k.div_ceil(DEPTH) < FOUR_WARPS_PIECES_MIN { 2 } else { 4 };
-            Grid { blocks: [rows.div_ceil(FEW_ROWS), routes.slots(), 1], threads: 32 * warps, shared_bytes: 0 }
-        }
+        _ if is_few => Grid { blocks: [rows.div_ceil(FEW_ROWS), routes.slots(), 1], threads: THREADS, shared_bytes: 0 },
         None => {
             let tiling = &TILINGS[index];
             let blocks = [tiles, rows.div_ceil(tiling.columns), 1];
@@ -211,7 +205,7 @@ impl Kernels {
             Results::Sums => -1,
         };
         let params = ExpertLinearParams { activation, ..params(out, layer, slots_of_row, routes) };
-        let launch = |kind| grid(kind, [columns, params.k as usize], results, shape, is_few);
+        let launch = |kind| grid(kind, columns, results, shape, is_few);
         match layer.weight.weights(device.dtype) {
             Rows::Plain(weight) => {
                 let kernel = if is_few { &self.few } else { &self.tiled[index] };

@@ -51,8 +51,7 @@ pub fn explain(work: &[Work], pass: &Pass, target: Target) -> Result<Vec<Explain
                 let form = stored_runs(&weights.parts, weights.cols)[0].form;
                 let of_experts = distinct_experts(experts, chosen, work.rows) as u64;
                 let held = of_experts * held_bytes(weights.rows(), weights.cols, form, dtype);
-                let (kernel, grid, columns) =
-                    of_experts_product([weights.rows(), weights.cols], form, after, routes, rounding);
+                let (kernel, grid, columns) = of_experts_product(weights.rows(), form, after, routes, rounding);
                 let numbers = work.rows * (weights.cols + chosen * columns);
                 all.push(Explained {
                     what: work.title(),
@@ -203,9 +202,9 @@ fn held_bytes(rows: usize, cols: usize, form: Option<Form>, dtype: DType) -> u64
     bytes as u64
 }
 
-/// The kernel of a product of experts of `rows` rows of weights over `k` numbers, its launch, and the columns of its results.
+/// The kernel of a product of experts of `rows` rows of weights, its launch, and the columns of its results.
 fn of_experts_product(
-    [rows, k]: [usize; 2],
+    rows: usize,
     form: Option<Form>,
     after: &After,
     routes: RoutesShape,
@@ -216,7 +215,7 @@ fn of_experts_product(
         After::Gate(activation) => (rows / 2, Results::Gated(*activation)),
         After::Store | After::Stream { .. } => (rows, Results::Sums),
     };
-    let (kernel, grid) = expert_linear::describe(kind, [columns, k], results, routes, rounding);
+    let (kernel, grid) = expert_linear::describe(kind, columns, results, routes, rounding);
     (kernel, grid, columns)
 }
 

@@ -112,6 +112,7 @@ use exchange::Exchanges;
 use formats::DType;
 use kernels::KernelLoading;
 use parking_lot::Mutex;
+use selective_scan::Launched;
 use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::atomic::AtomicBool;
@@ -466,8 +467,8 @@ impl Ops for Cuda {
     ) {
         let kernels = &self.kernels.recurrent().selective_scan;
         match (kernels.run_layer(&self.device, out, layer, (states, at), device_batch), layer.gate) {
-            (Ok(false), _) => unfused::scan_layer(self, out, rows, layer, (states, at), device_batch),
-            (Ok(true), ScanGate::Norm(gate)) => self.gated_norm(out, gate),
+            (Ok(Launched::Nothing), _) => unfused::scan_layer(self, out, rows, layer, (states, at), device_batch),
+            (Ok(Launched::AllButNorm), ScanGate::Norm(gate)) => self.gated_norm(out, gate),
             (result, _) => self.remember(result.map(drop)),
         }
     }

@@ -43,6 +43,7 @@ pub mod twin {
     use super::Params;
     use crate::cuda::exchange::Exchange as ExchangeParams;
     use crate::cuda::gated_delta::GatedDeltaParams;
+    use crate::cuda::gated_norm::GatedNormParams;
     use crate::cuda::gemm::RowNorms;
     use crate::cuda::gemm::quantized::weights::QuantizedWeights;
     use crate::cuda::selective_scan::SelectiveScanParams;
@@ -69,6 +70,7 @@ pub mod twin {
             "Exchange" => (size_of::<ExchangeParams>(), align_of::<ExchangeParams>()),
             "RowNorms<T>" => (size_of::<RowNorms>(), align_of::<RowNorms>()),
             "GatedDeltaParams<T>" => (size_of::<GatedDeltaParams>(), align_of::<GatedDeltaParams>()),
+            "GatedNormParams<T>" => (size_of::<GatedNormParams>(), align_of::<GatedNormParams>()),
             "SelectiveScanParams<T>" => (size_of::<SelectiveScanParams>(), align_of::<SelectiveScanParams>()),
             "QuantizedWeights" => (size_of::<QuantizedWeights>(), align_of::<QuantizedWeights>()),
             other => panic!("a type that no parameter struct has used so far: {other}"),

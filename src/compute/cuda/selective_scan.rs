@@ -3,12 +3,13 @@
 use super::device::Device;
 use super::device_batch::DeviceBatch;
 use super::driver::{Address, Memory};
+use super::gated_norm::{self, GatedNormParams};
 use super::kernels::{Kernel, suffix};
 use super::matrix::Vector;
 use super::params::params;
 use super::states::States;
 use super::storage::Tensor;
-use crate::{ConvForm, Rounding, ScanGate, ScanHeads, ScanInputs, ScanLayer, ShortConv};
+use crate::{ConvForm, HeadGate, Rounding, ScanGate, ScanHeads, ScanInputs, ScanLayer, ShortConv};
 use base::error::Result;
 
 params! {
@@ -35,6 +36,7 @@ params! {
 
     ScanStepParams in "selective_scan.cu" {
         scan: SelectiveScanParams,
+        norm: GatedNormParams,
         conv_weight: Address,
         conv_states: Address,
         gate: Address,
@@ -50,7 +52,7 @@ pub struct Kernels {
     scans: [Kernel; ScanHeads::STATE_DIMS.len()],
     /// For rows of many tokens: for each of [`CHUNK_STATE_DIMS`], where the device has as much shared memory.
     chunks: [Option<Kernel>; CHUNK_STATE_DIMS.len()],
-    /// The whole layer of rows of one token, but for its norm: for each of [`CHUNK_STATE_DIMS`].
+    /// The layer of rows of one token: for each of [`CHUNK_STATE_DIMS`].
     steps: [Kernel; CHUNK_STATE_DIMS.len()],
     /// Thread blocks of a row and group that have read the states of the convolution. `[MANY_ROWS, GROUPS_MAX]`
     arrivals: Memory,
@@ -70,11 +72,24 @@ const MANY_ROWS: usize = 16;
 const STEP_COLUMNS: usize = 64;
 const STEP_TAPS: usize = 4;
 const GROUPS_MAX: usize = 64;
+/// Numbers of a group up to which `scan_step` computes its norm: with more, a small thread block would take as long as a launch.
+const NORM_MAX: usize = 1024;
 
 /// Bytes of `Shared`.
 const fn chunk_shared(state_dim: usize) -> usize {
     let numbers = 3 * CHUNK * state_dim + 2 * CHUNK * CHUNK_COLS + state_dim * CHUNK_COLS + CHUNK * CHUNK;
     2 * numbers + 4 * (3 * CHUNK + 2)
+}
+
+/// What of a layer was launched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Launched {
+    /// All of it.
+    All,
+    /// What comes before its norm.
+    AllButNorm,
+    /// Nothing.
+    Nothing,
 }
 
 /// Which of the two forms compute the rows of a pass.
@@ -152,7 +167,7 @@ impl Kernels {
         self.scans[kernel].launch(device.chaining, blocks, 32, 0, &params)
     }
 
-    /// Launches the whole layer but for its norm. `false`: nothing was launched, because the kernel does not compute such rows or sizes.
+    /// Launches the layer, unless the kernel does not compute such rows or sizes.
     pub fn run_layer(
         &self,
         device: &Device,
@@ -160,16 +175,23 @@ impl Kernels {
         layer: ScanLayer<Tensor, Vector>,
         (states, at): (&mut States, usize),
         device_batch: &DeviceBatch,
-    ) -> Result<bool> {
+    ) -> Result<Launched> {
         let (ScanLayer { projected, heads, rates, step_scale, .. }, batch) = (layer, device_batch.batch());
-        let Some(kernel) = step_kernel(heads, layer.conv, [batch.rows(), batch.tokens()]) else { return Ok(false) };
+        let Some(kernel) = step_kernel(heads, layer.conv, [batch.rows(), batch.tokens()]) else {
+            return Ok(Launched::Nothing);
+        };
         let inputs = ScanInputs { xbc: projected, steps: projected, first_step: layer.first_step(), step_scale, rates };
         let gates = projected.storage.address() + (layer.first_gate() * device.dtype.bytes()) as u64;
         let (gate, gate_scale) = match layer.gate {
             ScanGate::Silu { scale } => (gates, scale),
             ScanGate::Nothing | ScanGate::Norm(_) => (0, 0.0),
         };
+        let norm = match layer.gate {
+            ScanGate::Norm(gate) if has_norm(heads, &gate) => gated_norm::params(device, out, gate),
+            _ => GatedNormParams::NONE,
+        };
         let params = ScanStepParams {
+            norm,
             scan: params(device, out, inputs, heads, (states, layer.scan_at(at)), device_batch),
             conv_weight: layer.conv_weight.wide.address(),
             conv_states: states.region(at),
@@ -179,8 +201,9 @@ impl Kernels {
             has_bias: i32::from(layer.conv.has_bias),
         };
         let blocks = [batch.rows(), heads.heads, heads.head_dim / STEP_COLUMNS];
-        self.steps[kernel].launch(device.chaining, blocks, heads.state_dim, 0, &params)?;
-        Ok(true)
+        self.steps[kernel].launch(device.chaining, blocks, heads.state_dim, 4 * norm.head_dim as usize, &params)?;
+        let leaves_norm = matches!(layer.gate, ScanGate::Norm(_)) && norm.x == 0;
+        Ok(if leaves_norm { Launched::AllButNorm } else { Launched::All })
     }
 
     /// What computes heads of these sizes in chunks, where results may depend on where a prompt is cut.
@@ -191,6 +214,12 @@ impl Kernels {
         let kernel = CHUNK_STATE_DIMS.iter().position(|&dim| dim == sizes.state_dim)?;
         self.chunks[kernel].as_ref()
     }
+}
+
+/// Whether `scan_step` computes the norm, whose heads are groups.
+fn has_norm(heads: ScanHeads, gate: &HeadGate<Tensor, Vector>) -> bool {
+    let group_width = heads.head_width() / heads.groups;
+    gate.head_dim == group_width && group_width <= NORM_MAX && gated_norm::is_in_eights(gate)
 }
 
 /// Which of [`CHUNK_STATE_DIMS`] computes a layer of such rows at once.

@@ -36,18 +36,19 @@ fn qwen3_5_has_three_layers_with_a_delta_rule_to_one_with_gated_attention() {
     silent["text_config"].as_object_mut().unwrap().remove("layer_types");
     silent["text_config"].as_object_mut().unwrap().remove("full_attention_interval");
     assert_eq!(described(&silent), spec);
-    let mut listed = changed("Qwen3.5-9B", json!({}));
-    listed["text_config"]["full_attention_interval"] = json!(8);
-    assert_eq!(described(&listed), spec, "layer_types counts, as in transformers");
 }
 
 #[test]
 fn a_model_in_which_no_layer_attends_rotates_nothing() {
     let mut config = changed("Qwen3.5-9B", json!({}));
     config["text_config"]["layer_types"] = json!(vec!["linear_attention"; 32]);
+    config["text_config"].as_object_mut().unwrap().remove("full_attention_interval");
     let spec = described(&config);
     assert_eq!((spec.attentions().count(), spec.ropes.len()), (0, 0));
     spec.check().unwrap();
+    let granite =
+        changed("granite-4.0-h-1b", json!({"layer_types": vec!["mamba"; 40], "position_embedding_type": "rope"}));
+    assert!(described(&granite).ropes.is_empty());
 }
 
 #[test]
@@ -60,6 +61,7 @@ fn settings_of_a_delta_rule_that_nobody_computes_are_refused_by_name() {
         ("attn_output_gate", json!(false)),
         ("layer_types", json!(vec!["mamba"; 32])),
         ("layer_types", json!(["linear_attention"])),
+        ("full_attention_interval", json!(8)),
         ("hidden_act", json!("gelu")),
     ];
     for (field, value) in cases {

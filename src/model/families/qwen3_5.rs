@@ -109,18 +109,18 @@ pub fn layers(fields: Fields) -> Result<(Standard, Vec<LayerSpec>)> {
 ///
 /// # Errors
 ///
-/// [`ModelFile`](base::error::Error::ModelFile) for a list of another length, [`UnsupportedModel`](base::error::Error::UnsupportedModel) for another type of layer.
+/// [`Error::ModelFile`] for a list of another length, and where the two contradict each other; [`Error::UnsupportedModel`] for another type of layer.
 fn recurrent_layers(fields: Fields, layers: usize) -> Result<Vec<bool>> {
     let interval = fields.count_or_none("full_attention_interval")?;
     let by_interval = |layer: usize| !(layer + 1).is_multiple_of(interval.unwrap_or(INTERVAL));
     let types: (&[_], &[_]) = (&["linear_attention"], &["full_attention"]);
     let given = standard::recurrent_layers(fields, layers, types, "full_attention or linear_attention")?;
     let Some(recurrent) = given else { return Ok((0..layers).map(by_interval).collect()) };
-    // transformers does not read the interval where there is a list.
-    if let Some(interval) = interval.filter(|_| (0..layers).any(|layer| recurrent[layer] != by_interval(layer))) {
-        fields.warn(format_args!(
-            "layer_types says something else than full_attention_interval, which is {interval}, and counts"
-        ));
+    match interval {
+        Some(interval) if (0..layers).any(|layer| recurrent[layer] != by_interval(layer)) => {
+            Err(fields
+                .refuse(format!("layer_types says something else than full_attention_interval, which is {interval}")))
+        }
+        _ => Ok(recurrent),
     }
-    Ok(recurrent)
 }

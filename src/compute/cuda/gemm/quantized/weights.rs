@@ -81,7 +81,7 @@ enum Header {
     Sixteenths = 4,
     Words = 5,
     Floats = 6,
-    /// For scales that are powers of two.
+    /// For codes of E2M1 whose scales are powers of two of at most 2.
     Bf16s = 7,
 }
 
@@ -258,6 +258,9 @@ impl Form {
                         let word = interleaved(*eight);
                         unit[lane * 8 + half * 4..][..4].copy_from_slice(&word.to_le_bytes());
                     }
+                    Kind::TableBits if self.header == Header::Bf16s => {
+                        unit[lane * 8 + half * 4..][..4].copy_from_slice(&interleaved(*eight).to_le_bytes());
+                    }
                     Kind::TableBits => {
                         let word = (0..8).fold(0u32, |word, i| word | u32::from(eight[i] & 15) << (4 * i));
                         unit[lane * 8 + half * 4..][..4].copy_from_slice(&word.to_le_bytes());
@@ -349,7 +352,7 @@ impl Form {
                             }
                             Block::Mxfp4 => {
                                 let scale = from_e8m0(bytes[0]) / 2.0;
-                                is_finite &= scale < GREATEST_SCALE;
+                                is_finite &= scale <= GREATEST_BF16;
                                 put(in_unit * 2, &bf16_bytes(scale));
                             }
                         }
@@ -360,6 +363,7 @@ impl Form {
                         is_finite &= scale.abs() < GREATEST_SCALE;
                         let of_codes = if scaled.codes == Codes::E2m1 { scale / 2.0 } else { scale };
                         if self.header == Header::Bf16s {
+                            is_finite &= of_codes <= GREATEST_BF16;
                             put(in_unit * 2, &bf16_bytes(of_codes));
                         } else if self.header == Header::Floats {
                             put(in_unit * 4, &of_codes.to_le_bytes());
@@ -388,6 +392,9 @@ fn interleaved(eight: [u8; 8]) -> u32 {
 
 /// Scales in f32 are below it: kernels multiply by 2^24.
 const GREATEST_SCALE: f32 = f32::from_bits((127 + 96) << 23);
+
+/// A scale of [`Header::Bf16s`] at most: kernels multiply by 2^127, in bf16.
+const GREATEST_BF16: f32 = 1.0;
 
 /// A power of two, which bf16 has as f32 does.
 fn bf16_bytes(scale: f32) -> [u8; 2] {
