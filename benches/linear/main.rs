@@ -35,10 +35,11 @@ const LAYERS: [Layer; 5] = [
     Layer { name: "lm_head", inputs: 1024, outputs: 151_936, times: 1 },
 ];
 
-const BATCHES: [usize; 6] = [1, 4, 8, 16, 64, 512];
+const BATCHES: [usize; 7] = [1, 4, 8, 16, 64, 512, 2048];
 
 /// Codings beside bf16, by the names with which the command line asks for them.
-const CODINGS: [(&str, WeightFormat); 8] = [
+const CODINGS: [(&str, WeightFormat); 9] = [
+    ("f32", WeightFormat::F32),
     ("q8_0", WeightFormat::Block(Block::Q8_0)),
     ("q4_0", WeightFormat::Block(Block::Q4_0)),
     ("q4_k", WeightFormat::Block(Block::Q4K)),
@@ -72,7 +73,7 @@ fn main() {
         for unit in Unit::of(*isa) {
             println!("{}: {} {:.0} GFLOP/s", isa.name(), unit.name(), ceilings::gflops(&pool, unit));
         }
-        let most = if *isa == Isa::Portable { 8 } else { 512 };
+        let most = if *isa == Isa::Portable { 8 } else { 2048 };
         let cpu = &mut Cpu::new(threads, *isa);
         let named = LAYERS.iter().any(|layer| asked(layer.name));
         for layer in LAYERS.iter().filter(|layer| !named || asked(layer.name)) {
@@ -81,7 +82,7 @@ fn main() {
                     medians_and_bests(cpu, layer, tokens, &weights, &codings.iter().map(|c| c.1).collect::<Vec<_>>());
                 let bf16 = times[0];
                 let Layer { name, inputs, outputs, .. } = layer;
-                println!("{:10} {name:8} {inputs:5} -> {outputs:6}  M {tokens:3}", isa.name());
+                println!("{:10} {name:8} {inputs:5} -> {outputs:6}  M {tokens:4}", isa.name());
                 for ((coding_name, coding), (seconds, best)) in codings.iter().zip(times) {
                     let gbps = 1e-9 * matrix_bytes(layer, *coding) as f64 / seconds;
                     let gflops = 2e-9 * (inputs * outputs * tokens) as f64 / seconds;

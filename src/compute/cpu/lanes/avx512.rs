@@ -94,6 +94,7 @@ impl<const VNNI: bool> Lanes for Avx512<VNNI> {
         truncate(v: V) -> U = _mm512_cvttps_epi32(v);
         sum(v: V) -> f32 = sum4([fold(v); 4])[0];
         sum4(v: [V; 4]) -> [f32; 4] = sum4([fold(v[0]), fold(v[1]), fold(v[2]), fold(v[3])]);
+        sum8(v: [V; 8]) -> [f32; 8] = sum8(v);
         greatest(v: V) -> f32 = {
             let eight = _mm256_max_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps::<1>(v));
             greatest(_mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight)))
@@ -106,6 +107,34 @@ impl<const VNNI: bool> Lanes for Avx512<VNNI> {
 fn fold(v: __m512) -> __m256 {
     // SAFETY: called with these instructions.
     unsafe { _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps::<1>(v)) }
+}
+
+/// The sums of `sum4(fold)`, with the same additions, two vectors in each register.
+#[inline(always)]
+fn sum8(v: [__m512; 8]) -> [f32; 8] {
+    // SAFETY: called with these instructions; an `__m256` is eight numbers.
+    unsafe {
+        // Lanes `i` and `i + 8`: of `v[i]` in the lower half, of `v[i + 4]` in the upper one.
+        let mut folded = [v[0]; 4];
+        for i in 0..4 {
+            let low = _mm512_shuffle_f32x4::<0b01_00_01_00>(v[i], v[i + 4]);
+            folded[i] = _mm512_add_ps(low, _mm512_shuffle_f32x4::<0b11_10_11_10>(v[i], v[i + 4]));
+        }
+        let quads = pairwise(pairwise(folded[0], folded[1]), pairwise(folded[2], folded[3]));
+        let even = _mm512_castps512_ps256(_mm512_shuffle_f32x4::<0b10_00>(quads, quads));
+        let odd = _mm512_castps512_ps256(_mm512_shuffle_f32x4::<0b11_01>(quads, quads));
+        std::mem::transmute::<__m256, [f32; 8]>(_mm256_add_ps(even, odd))
+    }
+}
+
+/// In each 128 bits the sums of two neighbours each, those of `a` first.
+#[inline(always)]
+fn pairwise(a: __m512, b: __m512) -> __m512 {
+    // SAFETY: called with these instructions.
+    unsafe {
+        let even = _mm512_shuffle_ps::<0b10_00_10_00>(a, b);
+        _mm512_add_ps(even, _mm512_shuffle_ps::<0b11_01_11_01>(a, b))
+    }
 }
 
 impl<const VNNI: bool> Simd for Avx512<VNNI> {

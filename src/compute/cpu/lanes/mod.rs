@@ -252,6 +252,12 @@ pub trait Lanes: Copy {
     fn sum(self, v: Self::V) -> f32;
     /// [`Lanes::sum`] of each, bit for bit.
     fn sum4(self, v: [Self::V; 4]) -> [f32; 4];
+    /// The sum of each vector, added up as [`sum4`](Lanes::sum4) does.
+    #[inline(always)]
+    fn sum8(self, [a, b, c, d, e, f, g, h]: [Self::V; 8]) -> [f32; 8] {
+        let fours = [self.sum4([a, b, c, d]), self.sum4([e, f, g, h])];
+        std::array::from_fn(|i| fours[i / 4][i % 4])
+    }
     /// The greatest of all lanes.
     fn greatest(self, v: Self::V) -> f32;
 }

@@ -3,6 +3,7 @@
 //! `x` is rounded to bf16, as a GPU has it. The instruction takes denormal numbers for zero.
 #![allow(unsafe_code)]
 
+use super::avx512::WIDE_PANEL;
 use super::kernels::{Kernels, Order, STEP, Sums, Tile, padded_tails, table};
 use super::tile::{Dequantized, Multiply, Weight, run, write_sums};
 use super::tiles::prefetch_line;
@@ -12,8 +13,11 @@ use std::arch::x86_64::*;
 use std::marker::PhantomData;
 
 // 2,048 numbers of four rows are 16 KiB, half of the first-level cache or less.
-pub static BF16: Kernels =
-    Kernels { row_ahead: Some(2 << 10), ..table!(Order::Bf16, 2048, 6, tile<bf16>, [6, 6, 6, 6]) };
+pub static BF16: Kernels = Kernels {
+    wide_panel: WIDE_PANEL,
+    row_ahead: Some(2 << 10),
+    ..table!(Order::Bf16, 2048, 6, tile<bf16>, [6, 6, 6, 6])
+};
 pub static DEQUANTIZED: Kernels = table!(Order::Bf16, 2048, 6, tile<Dequantized<bf16>>, [6, 6, 6, 6]);
 
 /// # Safety

@@ -7,6 +7,9 @@ pub const TILE_ROWS: usize = 4;
 /// Columns of a tile, at most.
 pub const TILE_COLUMNS: usize = 8;
 
+/// How many panels make a wide one, unless an instruction set has a number of its own.
+pub const WIDE: usize = 4;
+
 /// The kernels of one instruction set for one coding of weights.
 pub struct Kernels {
     /// How they want `x`.
@@ -16,6 +19,8 @@ pub struct Kernels {
     pub slice: usize,
     /// Columns whose weights are fetched ahead together: a multiple of each tile's columns.
     pub panel: usize,
+    /// Columns of a panel that many rows are multiplied with, a multiple of `panel`. A slice of these columns stays in the second-level cache, beside a tile of `x`.
+    pub wide_panel: usize,
     /// How far ahead of their use one row asks for weights, if it takes columns one after the other: a core then reads ahead by itself.
     pub row_ahead: Option<usize>,
     /// For tiles of 1, 2, 3, 4 rows: columns of such a tile, and its kernel.
@@ -46,13 +51,16 @@ pub struct Tile {
     pub steps: usize,
     /// Numbers of the slice beyond whole steps.
     pub tail: usize,
-    /// Weights to bring into the cache meanwhile: in each step as many as the step reads. May lead anywhere.
+    /// Whether the kernel brings weights into the cache meanwhile.
+    pub fetches: bool,
+    /// Which ones: in each step as many as the step reads. May lead anywhere.
     pub ahead: *const u8,
     /// Bytes between what is fetched in a step for two columns.
     pub ahead_stride: usize,
     /// Bytes between what is fetched in two steps.
     pub ahead_step: usize,
     /// Whether the product has no other row.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     pub is_only_row: bool,
 }
 
@@ -89,6 +97,7 @@ macro_rules! table {
             },
             slice: $slice,
             panel: $panel,
+            wide_panel: $panel * $crate::cpu::linear::kernels::WIDE,
             row_ahead: None,
             wide: [
                 ($c1, $tile::<$weight, 1, $c1>),

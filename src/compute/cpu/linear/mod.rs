@@ -46,6 +46,7 @@ use super::{Cpu, Isa, Matrix, Pool, Tensor};
 use base::error::Result;
 use formats::WeightFormat;
 use std::ops::Range;
+use tiles::Shares;
 
 /// One call, or the columns of one whose weights share a coding, as the threads see it.
 struct Call<'a> {
@@ -182,9 +183,9 @@ fn run_coded(
     }
     let Scratch { x: packed, staged } = scratch;
     let packed = pack::pack(pool, packed, route.kernels.order, x, call.tokens, call.weight.cols());
-    let chunk = tiles::chunk_columns(call.row_bytes, columns.len(), pool.threads(), route.kernels.panel);
+    let shares = tiles::shares(call, route, columns.len(), pool.threads());
     let staged = Disjoint::new(staged);
-    for_columns(pool, columns, chunk, &|thread, range, later| {
+    for_shares(pool, columns, &shares, &|thread, range, later| {
         let dequantized = thread * tiles::DEQUANTIZED_NUMBERS..(thread + 1) * tiles::DEQUANTIZED_NUMBERS;
         // SAFETY: no two calls with the same thread overlap.
         let dequantized = unsafe { staged.part(dequantized) };
@@ -200,13 +201,24 @@ fn for_columns(
     chunk: usize,
     work: &(dyn Fn(usize, Range<usize>, Range<usize>) + Sync),
 ) {
-    pool.for_each(columns.len(), chunk, &|thread, range| {
-        let later = range.start + pool.threads() * chunk;
-        let within = |range: Range<usize>| {
-            let [start, end] = [range.start, range.end].map(|column| columns.end.min(columns.start + column));
-            start..end
-        };
-        work(thread, within(range), within(later..later + chunk));
+    for_shares(pool, columns.clone(), &Shares::of(columns.len(), chunk), work);
+}
+
+/// As [`for_columns`], with ranges that may differ.
+fn for_shares(
+    pool: &Pool,
+    columns: Range<usize>,
+    shares: &Shares,
+    work: &(dyn Fn(usize, Range<usize>, Range<usize>) + Sync),
+) {
+    let of = |i: usize| {
+        let range = shares.range(i);
+        columns.start + range.start..columns.start + range.end
+    };
+    pool.for_each(shares.count(), 1, &|thread, ranges| {
+        for i in ranges {
+            work(thread, of(i), of(i + pool.threads()));
+        }
     });
 }
 

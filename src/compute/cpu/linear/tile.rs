@@ -1,7 +1,7 @@
 //! One tile of floats for all instruction sets: the walk over a slice of `k`, and products in vectors of f32.
 #![allow(unsafe_code)]
 
-use super::kernels::{STEP, Sums, Tile, padded_tails};
+use super::kernels::{STEP, Sums, TILE_COLUMNS, Tile, padded_tails};
 use super::tiles::prefetch_line;
 use crate::cpu::lanes::Lanes;
 use half::{bf16, f16};
@@ -50,7 +50,7 @@ pub unsafe fn run<M: Multiply, const R: usize, const C: usize>(tile: &Tile, to: 
     unsafe {
         let mut sums = M::zero::<R, C>();
         for _ in 0..tile.steps {
-            for column in 0..if M::IS_FETCHED { C } else { 0 } {
+            for column in 0..if M::IS_FETCHED && tile.fetches { C } else { 0 } {
                 let line = ahead.wrapping_add(column * tile.ahead_stride);
                 prefetch_line(line);
                 if M::BYTES == 4 {
@@ -201,12 +201,14 @@ impl<L: Lanes, W: Weight, const BY_COLUMN: bool> Multiply for Vectors<L, W, BY_C
 #[inline(always)]
 pub fn write_sums<L: Lanes, const R: usize, const C: usize>(lanes: L, sums: [[L::V; C]; R], to: &mut Sums) {
     for row in 0..R {
-        for column in (0..C).step_by(4) {
-            let width = 4.min(C - column);
+        if C > 4 {
+            let mut vectors = [lanes.splat(0.0); TILE_COLUMNS];
+            vectors[..C].copy_from_slice(&sums[row]);
+            to[row * C..][..C].copy_from_slice(&lanes.sum8(vectors)[..C]);
+        } else {
             let mut vectors = [lanes.splat(0.0); 4];
-            vectors[..width].copy_from_slice(&sums[row][column..][..width]);
-            let four = lanes.sum4(vectors);
-            to[row * C + column..][..width].copy_from_slice(&four[..width]);
+            vectors[..C].copy_from_slice(&sums[row]);
+            to[row * C..][..C].copy_from_slice(&lanes.sum4(vectors)[..C]);
         }
     }
 }
