@@ -79,6 +79,10 @@ fn codes_give_the_bits_of_the_matrix_that_they_decode_to() {
                 for m in [1, 3, 8, 9, 16, 17, 32, 40, 64, 65, 70, 512] {
                     let x = filled(cuda, &numbers(&mut random, m * k, 1.0, dtype), k);
                     for route in [Route::Stream, Route::Tiled] {
+                        // Of codes, the stream has kernels for up to 32 tokens; of plain weights, for up to 64.
+                        if route == Route::Stream && (33..=64).contains(&m) {
+                            continue;
+                        }
                         cuda.set_route(route);
                         for columns in [0..n, n / 8 * 3 + 1..n - n / 5] {
                             let what = format!("{coding}, {m} x {n} x {k}, {columns:?}, {route:?}, {dtype:?}");

@@ -181,12 +181,19 @@ fn logits_and_greedy_tokens_are_those_of_transformers() {
     all.assert_at_least(0.5, "all cases");
 }
 
+/// A GPU refuses an int8 cache of latent attention.
+fn cases_in_int8() -> Vec<&'static str> {
+    let is_latent = |name: &&str| name.starts_with("deepseek_v3") || name.starts_with("glm4_moe_lite");
+    CASES.iter().copied().filter(|name| !is_latent(name)).collect()
+}
+
 /// Half precision and int8 together: tests/library/kv_cache_int8.rs allows 6e-2 for the latter.
 #[test]
 #[ignore = "needs an NVIDIA GPU: --include-ignored"]
 fn logits_with_keys_and_values_in_int8_are_near_those_of_transformers() {
     const LIMIT: f32 = 8e-2;
-    for (name, launching) in CASES.iter().flat_map(|name| [Launching::Graphs, Launching::Eager].map(|how| (name, how)))
+    for (name, launching) in
+        cases_in_int8().into_iter().flat_map(|name| [Launching::Graphs, Launching::Eager].map(|how| (name, how)))
     {
         let config = EngineOptions { kv_cache_dtype: KvCacheDtype::Int8, launching, ..config_of(name) };
         let (mut runner, limits) = open(name, &config);
@@ -317,7 +324,7 @@ fn a_batch_invariant_row_depends_on_neither_batch_nor_chunks_nor_blocks_nor_grap
 #[ignore = "needs an NVIDIA GPU: --include-ignored"]
 fn a_batch_invariant_row_over_keys_and_values_in_int8_depends_on_itself_alone() {
     let int8 = EngineOptions { kv_cache_dtype: KvCacheDtype::Int8, ..config() };
-    compare_rows(CASES, &EngineOptions { rounding: Rounding::BatchInvariant, ..int8 }, 0.0);
+    compare_rows(&cases_in_int8(), &EngineOptions { rounding: Rounding::BatchInvariant, ..int8 }, 0.0);
 }
 
 /// Computes a row alone, among others, in chunks and kernel by kernel: its logits are at most `limit` apart.
