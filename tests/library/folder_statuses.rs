@@ -168,7 +168,7 @@ fn refused_of_families() -> Vec<Case> {
             json!(["full_attention"]),
         ),
         config("a cap of scores that the class has not", "gemma3-f32", "attn_logit_softcapping", json!(50.0)),
-        config("a pattern that layer_types contradicts", "exaone4-f32", "sliding_window_pattern", json!("LG")),
+        config("an interval that layer_types contradicts", "qwen3_5-f32", "full_attention_interval", json!(3)),
         config("no description of the decoder", "gemma3-f32-wrapped", "text_config", json!(null)),
         config("a decoder of an unknown family", "gemma3-f32-wrapped", "text_config", json!({"model_type": "gemma9"})),
         config("a rope that the class does not compute", "phi3-f32-window16", "rope_scaling", json!({"type": "yarn"})),
