@@ -343,7 +343,6 @@ fn whole_time(parts: &mut [u32], busy: u64, longest: u64) -> u64 {
     parts.iter().map(|&tiles| u64::from(tiles.min(common))).sum::<u64>() + busy * (longest - u64::from(common))
 }
 
-/// How many tiles each of `rows` has, the last of which is the end mark.
 /// Parts in which `pairs` (row, KV head)s with `tiles` tiles together take the least time. One thread block reads what all parts of a (row, KV head) leave,
 /// which is `heads / tokens` of the bytes of as many keys and values; so `tokens / p + p * heads` is least for p = sqrt(tokens / heads) parts.
 fn parts_max(tiles: u64, pairs: u64, tile_tokens: usize, heads: usize) -> u64 {
@@ -351,6 +350,7 @@ fn parts_max(tiles: u64, pairs: u64, tile_tokens: usize, heads: usize) -> u64 {
     pairs * (tokens / heads as u64).isqrt().max(1)
 }
 
+/// How many tiles each of `rows` has, the last of which is the end mark.
 fn tiles_of_rows(rows: &[DecodeRow]) -> impl Iterator<Item = u32> {
     rows.windows(2).map(|pair| pair[1].tiles_before - pair[0].tiles_before)
 }
@@ -453,6 +453,20 @@ mod tests {
             }
             assert_eq!(found, expected, "{}, a window of {:?}", case.name, plan.layers.window);
         }
+    }
+
+    #[test]
+    fn rows_whose_parts_are_large_have_few_of_them() {
+        // Tokens of a row, rows and query heads of the KV head; parts.
+        for (tokens, rows, heads, parts) in
+            [(512, 1, 16, 5), (32_768, 1, 16, 45), (512, 8, 16, 40), (16, 1, 16, 1), (16, 3, 32, 3), (0, 0, 4, 0)]
+        {
+            assert_eq!(parts_max(tokens / 16 * rows, rows, 16, heads), parts, "{rows} rows of {tokens}, {heads} heads");
+        }
+        let geometry = Geometry { kv_heads: 1, tile_tokens: 16, merged_heads: Some(16), ..GEOMETRY };
+        let case = Case { name: "one long row", rows: &[(1, 512)] };
+        let used = |geometry: &Geometry| planned(&case, geometry).decode[0].ctas.len();
+        assert_eq!((used(&geometry), used(&Geometry { merged_heads: None, ..geometry })), (5, 32));
     }
 
     #[test]
