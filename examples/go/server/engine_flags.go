@@ -29,6 +29,8 @@ func engineFlags(flags *flag.FlagSet, config *nanovllm.Config) {
 	})
 	flags.IntVar(&config.HostExpertLayers, "host-expert-layers", config.HostExpertLayers,
 		"layers whose experts stay in host memory beside a GPU, per engine; 0 = as many as the GPU has no memory for, -1 = none")
+	flags.BoolVar(&config.ExpertParallel, "expert-parallel", config.ExpertParallel,
+		"with several ranks, each holds some experts whole, in place of a share of each, per engine")
 }
 
 // engineOptions are the names of the flags of engineFlags.
