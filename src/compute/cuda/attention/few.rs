@@ -50,7 +50,7 @@ params! {
 /// Rows at most.
 pub const ROWS_MAX: usize = 8;
 /// Multiprocessors for one thread block at most: more would be idle in a long context.
-const PROCESSORS_OF_BLOCK_MAX: usize = 5;
+const PROCESSORS_OF_BLOCK_MAX: usize = 3;
 /// Query heads of a KV head at most.
 pub const GROUP_MAX: usize = 8;
 /// Thread blocks of a cluster, for few rows and for more.
