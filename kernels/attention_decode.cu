@@ -90,8 +90,8 @@ __host__ __device__ constexpr int parts_of(int head_dim) {
     return head_dim > 128 ? head_dim / 128 : 1;
 }
 
-// WARPS: each with its own tokens of a tile, and with PARTS of a head as many warps. Grid [CTAs], block [32 * WARPS * PARTS], shared [stages * WARPS *
-// PARTS * STAGE numbers, then WARPS * group * (head_dim + 2) * 4 bytes or WARPS * 2 * PARTS * NT * 512, whichever is more].
+// Each of WARPS groups of PARTS warps has its own tokens of a tile. Grid [CTAs], block [32 * WARPS * PARTS]. Shared memory has stages * WARPS * PARTS *
+// STAGE numbers. Behind them lies the larger of WARPS * group * (head_dim + 2) * 4 bytes and WARPS * 2 * PARTS * NT * 512.
 // IS_CLASS: heads have p.head_dim numbers, up to D; what lies beyond is neither copied nor multiplied.
 template <class T, int D, int NT, int WARPS, Kv KV, bool IS_CLASS = false, bool SHARED = false, Heads HEADS = Heads::PREPARED>
 __device__ void attention_decode(const AttentionDecodeParams<T>& p) {

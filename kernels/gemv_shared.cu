@@ -22,8 +22,8 @@ constexpr int DEPTH = 64, PAD = 32, BARRIER_BYTES = 128, FACTORS_AT = 64;
 // wait. Two thread blocks share the registers of a multiprocessor: 64 for each of 512 threads, 128 for each of 256. DIRECT: the last tile, for which
 // shared memory has no room, goes to registers straight away, and the sums take the place of the weights.
 //
-// Grid [at least n / COLUMNS rounded up], block [32 * warps], shared [BARRIER_BYTES + ROWS * (k + PAD) * 2 + warps * m * PART * 4 bytes], or where DIRECT
-// [BARRIER_BYTES + (ROWS - 16) * (k + PAD) * 2].
+// Grid [at least n / COLUMNS rounded up], block [32 * warps], shared [BARRIER_BYTES + ROWS * (k + PAD) * 2 + warps * m * PART * 4 bytes]. Where DIRECT,
+// shared memory has the barrier and the larger of [(ROWS - 16) * (k + PAD) * 2] and the sums.
 template <class T, int TILES, int HALVES, int STEPS, int EARLY, bool GATED, bool DIRECT = false>
 __device__ void gemv_shared(const FewTokensParams<T>& p) {
     static_assert(!DIRECT || HALVES == 2);

@@ -1,6 +1,6 @@
 // The choice of experts. Contract: src/compute/ops/route.rs. Reference: src/compute/cpu/route.rs.
 //
-// At the launch floor in decode: a warp a token. What experts are chosen by becomes a key of 32 bits that grows with it. The greatest key left is found by
+// At the launch floor in decode: one warp per token. What experts are chosen by becomes a key of 32 bits that grows with it. The greatest key left is found by
 // one reduction, and the first of the experts that have it by another.
 //
 // `sort_routes` groups the slots by expert for kernels that compute many: one thread block, because the products cannot begin before.

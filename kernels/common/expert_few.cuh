@@ -34,14 +34,14 @@ constexpr int FEW_WARPS = 4, FEW_ROWS = 16;
 // once, because all wait for memory as long.
 constexpr int FEW_BLOCKS = 6;
 
-// Grid [columns / 16 rounded up, slots], block [up to 32 * FEW_WARPS]. Of gated results a thread block has 8 columns: 8 gates and their ups. Warps share
+// Grid [columns / 16 rounded up, slots], block [32 * FEW_WARPS]. Of gated results a thread block has 8 columns: 8 gates and their ups. Warps share
 // out k in pieces of 64, and their sums are added in the order of the warps. `Weights` loads the rows of a thread block, `AHEAD` pieces at a time, and
 // prepares them when they are there. x is in the caches by then.
 template <class T, class Weights, class Params>
 __device__ void expert_linear_few(const Params& p) {
     __shared__ float sums[FEW_WARPS][FEW_ROWS][9];
     __shared__ int slots[8];
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const bool is_gated = p.activation >= 0;
     const int columns = is_gated ? FEW_ROWS / 2 : FEW_ROWS, first = blockIdx.x * columns;
     launch_dependents();
@@ -59,16 +59,16 @@ __device__ void expert_linear_few(const Params& p) {
     };
     const int pieces = (p.k + 63) / 64;
     float sum[4] = {};
-    for (int piece = warp; piece < pieces; piece += Weights::AHEAD * warps) {
+    for (int piece = warp; piece < pieces; piece += Weights::AHEAD * FEW_WARPS) {
         typename Weights::Piece loaded[Weights::AHEAD];
 #pragma unroll
         for (int a = 0; a < Weights::AHEAD; a++) {
             // Without a branch, so that all loads are under way together.
-            loaded[a] = weights.load(min(piece + a * warps, pieces - 1));
+            loaded[a] = weights.load(min(piece + a * FEW_WARPS, pieces - 1));
         }
 #pragma unroll
         for (int a = 0; a < Weights::AHEAD; a++) {
-            const int at = piece + a * warps;
+            const int at = piece + a * FEW_WARPS;
             if (at >= pieces) continue;
             const Eight numbers[2] = {load_x(at, 0), load_x(at, 1)};
             const auto ready = weights.prepare(loaded[a]);
@@ -85,23 +85,19 @@ __device__ void expert_linear_few(const Params& p) {
 #pragma unroll
     for (int i = 0; i < 4; i++) sums[warp][lane / 4 + i / 2 * 8][lane % 4 * 2 + i % 2] = sum[i];
     __syncthreads();
-    for (int i = threadIdx.x; i < members.count * FEW_ROWS; i += blockDim.x) {
-        const int member = i / FEW_ROWS, row = i % FEW_ROWS, column = first + row;
-        if (row >= columns || column >= p.n) continue;
-        const float* const bias = p.bias ? p.bias + size_t(members.expert - p.first_expert) * (is_gated ? 2 : 1) * p.n + column : nullptr;
-        const auto total = [&](int row, const float* bias) {
-            float total = 0.0f;
+    const int member = threadIdx.x / FEW_ROWS, row = threadIdx.x % FEW_ROWS;
+    if (member >= members.count || row >= columns || first + row >= p.n) return;
+    const float* const bias = p.bias ? p.bias + size_t(members.expert - p.first_expert) * (is_gated ? 2 : 1) * p.n + first + row : nullptr;
+    const auto total = [&](int row, const float* bias) {
+        float total = 0.0f;
 #pragma unroll
-            for (int w = 0; w < FEW_WARPS; w++) {
-                if (w < warps) total += sums[w][row][member];
-            }
-            return bias ? total + *bias : total;
-        };
-        float result = total(row, bias);
-        if (is_gated) {
-            const float up = widen<T>(narrow<T>(total(row + FEW_ROWS / 2, bias ? bias + p.n : nullptr)));
-            result = gated(p.activation, widen<T>(narrow<T>(result)), up);
-        }
-        p.out[size_t(slots[member]) * p.out_stride + column] = narrow<T>(result);
+        for (int w = 0; w < FEW_WARPS; w++) total += sums[w][row][member];
+        return bias ? total + *bias : total;
+    };
+    float result = total(row, bias);
+    if (is_gated) {
+        const float up = widen<T>(narrow<T>(total(row + FEW_ROWS / 2, bias ? bias + p.n : nullptr)));
+        result = gated(p.activation, widen<T>(narrow<T>(result)), up);
     }
+    p.out[size_t(slots[member]) * p.out_stride + first + row] = narrow<T>(result);
 }

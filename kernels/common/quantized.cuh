@@ -146,8 +146,8 @@ struct FourBits {
     }
 };
 
-// Numbers of E2M1 times `scale`, a power of two of at most 2; nibbles in the order of FourBits. The bits of a code, put where a number of T has its sign, the
-// end of its exponent and the begin of its mantissa, are the number times a power of two, and the product with another one is exact.
+// Numbers of E2M1 times `scale`, a power of two of at most 2; nibbles in the order of FourBits. The bits of a code are put where a number of T
+// has its sign, the end of its exponent and the begin of its mantissa. That is the number times a power of two, and the product with another one is exact.
 template <class T>
 __device__ inline Eight e2m1_numbers(uint32_t word, float scale) {
     Eight eight;

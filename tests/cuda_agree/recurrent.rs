@@ -112,16 +112,21 @@ fn delta_rules_of_prompts_agree_in_chunks() {
                 assert!(names.iter().any(|name| name.starts_with("gated_delta_chunks")), "{what}: {names:?}");
                 assert_eq!(names.len(), 2, "{what}: rows of few tokens have the other kernel");
                 // Keys, values and what they change are rounded to the number type.
-                let greatest = |values: &[f32]| values.iter().fold(0.0, |most: f64, &v| most.max(f64::from(v).abs()));
-                let error = 4.0 * unit(dtype) * greatest(&expected);
-                let near = |&value: &f32| Near::stored(f64::from(value), error, dtype);
-                let expected: Vec<Near> = expected.iter().map(near).collect();
-                assert_near(&cuda.read(&out).unwrap(), &expected, 3.0 * bound(dtype), &what);
-                let error = 4.0 * unit(dtype) * greatest(&after);
-                assert_near(&recurrent::contents(cuda, &states), &near_f32(&after, error), 3.0 * bound(dtype), &what);
+                let found = [cuda.read(&out).unwrap(), recurrent::contents(cuda, &states)];
+                assert_near_in_chunks(found, [&expected, &after], dtype, &what);
             }
         }
     });
+}
+
+/// Compares results and states of prompts in chunks, whose operands are rounded to the number type.
+fn assert_near_in_chunks([out, states]: [Vec<f32>; 2], [expected, after]: [&[f32]; 2], dtype: DType, what: &str) {
+    let greatest = |values: &[f32]| values.iter().fold(0.0, |most: f64, &v| most.max(f64::from(v).abs()));
+    let [out_error, state_error] = [expected, after].map(|values| 4.0 * unit(dtype) * greatest(values));
+    let near = |&value: &f32| Near::stored(f64::from(value), out_error, dtype);
+    let expected: Vec<Near> = expected.iter().map(near).collect();
+    assert_near(&out, &expected, 3.0 * bound(dtype), what);
+    assert_near(&states, &near_f32(after, state_error), 3.0 * bound(dtype), what);
 }
 
 #[test]
@@ -214,13 +219,8 @@ fn selective_scans_of_prompts_agree_in_chunks() {
             assert!(names[0].starts_with("selective_scan_chunks"), "{what}: {names:?}");
             assert_eq!(names.len(), launches, "{what}: rows of few tokens have the other kernel");
             // The scores of tokens, what they add to the state and the state as it is read are rounded to the number type.
-            let greatest = |values: &[f32]| values.iter().fold(0.0, |most: f64, &v| most.max(f64::from(v).abs()));
-            let error = 4.0 * unit(dtype) * greatest(&expected);
-            let near = |&value: &f32| Near::stored(f64::from(value), error, dtype);
-            let expected: Vec<Near> = expected.iter().map(near).collect();
-            assert_near(&cuda.read(&out).unwrap(), &expected, 3.0 * bound(dtype), &what);
-            let error = 4.0 * unit(dtype) * greatest(&after);
-            assert_near(&recurrent::contents(cuda, &states), &near_f32(&after, error), 3.0 * bound(dtype), &what);
+            let found = [cuda.read(&out).unwrap(), recurrent::contents(cuda, &states)];
+            assert_near_in_chunks(found, [&expected, &after], dtype, &what);
         }
     });
 }

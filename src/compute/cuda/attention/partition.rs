@@ -343,8 +343,8 @@ fn whole_time(parts: &mut [u32], busy: u64, longest: u64) -> u64 {
     parts.iter().map(|&tiles| u64::from(tiles.min(common))).sum::<u64>() + busy * (longest - u64::from(common))
 }
 
-/// Parts in which `pairs` (row, KV head)s with `tiles` tiles together take the least time. One thread block reads what all parts of a (row, KV head) leave,
-/// which is `heads / tokens` of the bytes of as many keys and values; so `tokens / p + p * heads` is least for p = sqrt(tokens / heads) parts.
+/// Parts in which `pairs` (row, KV head)s with `tiles` tiles together take the least time. One thread block reads what all parts of a (row, KV head) leave.
+/// A part leaves the bytes of `heads` keys and values. So `tokens / p + p * heads` is least for p = sqrt(tokens / heads) parts.
 fn parts_max(tiles: u64, pairs: u64, tile_tokens: usize, heads: usize) -> u64 {
     let tokens = tiles * tile_tokens as u64 / pairs.max(1);
     pairs * (tokens / heads as u64).isqrt().max(1)
