@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 mkdir -p "$build"
 log=$(mktemp)
 trap 'rm -f "$log" "$log".*' EXIT
-failed=0
+failed=
 quick=${NVLLM_TESTS:-}
 
 # Shows the output of a command and appends it to the log. Returns the command's own status.
@@ -26,23 +26,23 @@ cmake -B "$build" -DCMAKE_BUILD_TYPE=Release -DNANOVLLM_BUILD_TESTS=ON >"$log.co
 cargo test --workspace --release --locked --no-run || exit 1
 
 [ "$quick" != quick ] || export NVLLM_CAMPAIGN_SECONDS=0 # the corpus alone
-logged cargo test --workspace --release --locked --no-fail-fast || failed=1
+logged cargo test --workspace --release --locked --no-fail-fast || failed="$failed, cargo test"
 rust_passed=$(awk '/^test result:/ { sum += $4 } END { print sum + 0 }' "$log")
 rust_failed=$(awk '/^test result:/ { sum += $6 } END { print sum + 0 }' "$log")
 rust_ignored=$(awk '/^test result:/ { sum += $8 } END { print sum + 0 }' "$log")
-tests/examples/rust.sh "${CARGO_TARGET_DIR:-target}/release/examples" models/demo || failed=1
+tests/examples/rust.sh "${CARGO_TARGET_DIR:-target}/release/examples" models/demo || failed="$failed, tests/examples/rust.sh"
 # The driver of tests/fake_gpu, whose memory is that of the host, is enough to check that weights arrive.
 if [ -e "$build/fake_gpu/libcuda.so" ]; then
     fake_gpu=$(cd "$build/fake_gpu" && pwd)
     LD_LIBRARY_PATH=$fake_gpu NVLLM_KERNELS_DIR=$fake_gpu/kernels \
-        cargo test --workspace --release --locked --lib -- --ignored a_matrix_arrives || failed=1
+        cargo test --workspace --release --locked --lib -- --ignored a_matrix_arrives || failed="$failed, tests/fake_gpu"
 fi
 
 : >"$log"
 if [ "$quick" = quick ]; then
-    logged ctest --test-dir "$build" --output-on-failure --no-tests=error -j "$(nproc)" --label-exclude slow || failed=1
+    logged ctest --test-dir "$build" --output-on-failure --no-tests=error -j "$(nproc)" --label-exclude slow || failed="$failed, ctest"
 else
-    logged ctest --test-dir "$build" --output-on-failure --no-tests=error -j "$(nproc)" || failed=1
+    logged ctest --test-dir "$build" --output-on-failure --no-tests=error -j "$(nproc)" || failed="$failed, ctest"
 fi
 # One line for each part that is left out because the machine lacks a prerequisite.
 grep '^-- No ' "$log.configured"
@@ -54,9 +54,8 @@ echo
 echo "Rust: $rust_passed passed, $rust_failed failed, $rust_ignored ignored (they need a GPU: make gpu)"
 echo "C, C++: $((c_total - c_failed)) passed, $c_failed failed"
 echo "left out: the bindings for Go, Python, C# and Godot, and other systems: .ci/tier2 all"
-if [ "$failed" = 0 ]; then
-    echo "all $((rust_passed + c_total)) tests passed"
-else
-    echo "there were failures"
+if [ -n "$failed" ]; then
+    echo "there were failures in ${failed#, }"
+    exit 1
 fi
-exit "$failed"
+echo "all $((rust_passed + c_total)) tests passed"

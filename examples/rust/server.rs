@@ -97,6 +97,9 @@ fn add(body: &str, tag: u64, handle: &EngineHandle, clients: &Clients) -> Result
     if let Some(max_tokens) = asked.get("max_tokens") {
         params.max_tokens = Some(max_tokens.as_u64().ok_or("max_tokens must be a number")?.try_into()?);
     }
+    if let Some(temperature) = asked.get("temperature") {
+        params.temperature = temperature.as_f64().ok_or("temperature must be a number")? as f32;
+    }
     let (sender, receiver) = channel();
     // Before its first output can come.
     clients.lock().expect("no thread panics with it").insert(tag, sender);
