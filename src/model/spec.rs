@@ -11,7 +11,8 @@ pub use compute::{Activation, Curve, NormKind, NormOrder, Reach};
 use compute::{AttentionSpec, KvFormat, KvGroups, KvHeads, KvLayout, KvPlace, KvValues, ValueOrder};
 pub use compute::{Groups, Router, Scores};
 pub use feed_forward::{
-    Correction, ExpertScales, Experts, FeedForward, LayerInput, Logits, Mlp, MlpForm, SharedExpert, SharedGate,
+    Correction, ExpertLatent, ExpertScales, Experts, FeedForward, LayerInput, Logits, Mlp, MlpForm, SharedExpert,
+    SharedGate,
 };
 pub use latent::Latent;
 pub use layer::{Branch, LayerSpec, Part, StreamScale, Sublayer};

@@ -2,8 +2,8 @@
 
 use super::family_tests::{changed, described, parse};
 use crate::spec::{
-    Activation, Bias, Correction, ExpertScales, Experts, FeedForward, LayerSpec, MlpForm, Part, Router, Scores,
-    SharedGate, Sinks, Sublayer,
+    Activation, Bias, Correction, ExpertLatent, ExpertScales, Experts, FeedForward, LayerSpec, MlpForm, Part, Router,
+    Scores, SharedGate, Sinks, Sublayer,
 };
 use base::error::Error;
 use compute::{Curve, Groups, KvValues, Pairing};
@@ -215,6 +215,26 @@ fn settings_of_experts_that_nobody_computes_are_refused_by_name() {
         ("Qwen3-30B-A3B", "num_experts_per_tok", json!(129)),
         ("Qwen3-30B-A3B", "num_experts_per_tok", json!(64)),
         ("Qwen3-30B-A3B", "num_local_experts", json!(64)),
+#[test]
+fn experts_of_nemotron_that_read_a_latent_are_beside_the_shared_one() {
+    let changes = json!({
+        "moe_latent_size": 1024, "n_routed_experts": 512, "num_experts_per_tok": 22, "num_nextn_predict_layers": 1,
+        "mtp_hybrid_override_pattern": "*E"
+    });
+    let config = changed("Nemotron-3-Nano-30B-A3B", changes);
+    let (described, unread) = parse(&config).unwrap();
+    assert_eq!(unread, Vec::<String>::new());
+    described.spec.check().unwrap();
+    let [Sublayer { norms, branches }] = described.spec.layers[1].sublayers.as_slice() else { panic!("two sublayers") };
+    assert!(norms.before.is_some() && norms.after.is_none());
+    let [mixture, shared] = branches.as_slice() else { panic!("{branches:?}") };
+    let Part::FeedForward(FeedForward::Experts(experts)) = &mixture.part else { panic!("{mixture:?}") };
+    assert_eq!(experts.latent, Some(ExpertLatent { width: 1024, bias: Bias::None }));
+    assert_eq!((experts.router.experts, experts.router.chosen, &experts.shared), (512, 22, &None));
+    let Part::FeedForward(FeedForward::Shared(mlp)) = &shared.part else { panic!("{shared:?}") };
+    assert_eq!((mlp.form, mlp.width), (MlpForm::Ungated(Curve::ReluSquared), 3712));
+}
+
         ("Qwen3-30B-A3B", "moe_intermediate_size", json!("(absent)")),
         ("Qwen3-30B-A3B", "mlp_only_layers", json!([48])),
         ("Qwen3-30B-A3B", "mlp_only_layers", json!(1)),
@@ -243,7 +263,7 @@ fn settings_of_experts_that_nobody_computes_are_refused_by_name() {
         ("gemma-4-26B-A4B", "top_k_experts", json!(64)),
         ("gemma-4-26B-A4B", "moe_intermediate_size", json!("(absent)")),
         ("gemma-4-26B-A4B", "enable_moe_block", json!("yes")),
-        ("Nemotron-3-Nano-30B-A3B", "moe_latent_size", json!(1024)),
+        ("Nemotron-3-Nano-30B-A3B", "moe_latent_size", json!(0)),
         ("Nemotron-3-Nano-30B-A3B", "n_routed_experts", json!("(absent)")),
         ("Nemotron-3-Nano-30B-A3B", "moe_shared_expert_intermediate_size", json!("(absent)")),
         ("gpt-oss-20b", "swiglu_limit", json!(10.0)),

@@ -141,7 +141,7 @@ impl LayerSpec {
                 }
             }
             Part::Mixer(Mixer::Recurrent(recurrent)) => recurrent.rows(hidden),
-            Part::FeedForward(part) => part.rows(),
+            Part::FeedForward(part) => part.rows(hidden),
         };
         hidden * self.parts().map(rows).sum::<usize>()
     }

@@ -232,3 +232,6 @@ fn expert_scale_and_groups(config: &mut Config) {
         }
     }
 }
+    if let Some(width) = config.keys.get("moe_latent_size").cloned() {
+        config.set("moe_latent_size", width);
+    }
