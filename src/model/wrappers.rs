@@ -3,7 +3,7 @@
 //! Only the decoder is read: `text_config` describes it, and its tensors have a prefix. Such a model answers text as its decoder alone does.
 
 use crate::families::{
-    gemma3, gemma4, ministral3, mistral, muse_glimmer, qwen2, qwen3, qwen3_5, qwen3_5_moe, qwen3_moe,
+    gemma3, gemma4, ministral3, mistral, mistral4, muse_glimmer, qwen2, qwen3, qwen3_5, qwen3_5_moe, qwen3_moe,
 };
 use crate::family::Family;
 use crate::fields::Fields;
@@ -77,8 +77,12 @@ pub const WRAPPERS: &[Wrapper] = &[
         class: "Mistral3ForConditionalGeneration",
         models: "Mistral Small 3.1 and 3.2, Ministral 3, text only",
         model_type: "mistral3",
-        families: &[("mistral", &mistral::FAMILY), ("ministral3", &ministral3::FAMILY)],
-        decoders: "mistral or ministral3",
+        families: &[
+            ("mistral", &mistral::FAMILY),
+            ("ministral3", &ministral3::FAMILY),
+            ("mistral4", &mistral4::FAMILY),
+        ],
+        decoders: "mistral, ministral3 or mistral4",
         roots: ROOTS,
         ignored: IGNORED,
         harmless: HARMLESS,

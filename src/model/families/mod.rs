@@ -27,6 +27,7 @@ pub(crate) mod llama;
 pub(crate) mod ministral3;
 pub(crate) mod mistral;
 pub(crate) mod mixtral;
+pub(crate) mod mistral4;
 pub(crate) mod modernbert;
 pub(crate) mod muse_glimmer;
 pub(crate) mod nemotron_h;
@@ -85,6 +86,7 @@ pub const FAMILIES: &[&Family] = &[
     &deepseek_v2::FAMILY,
     &lfm2_moe::FAMILY,
     &ernie4_5_moe::FAMILY,
+    &mistral4::FAMILY,
     &gpt_oss::FAMILY,
     &bert::FAMILY,
     &bert::ROBERTA,
