@@ -297,6 +297,7 @@ fn self_attention(attention: &SelfAttention) -> String {
         OutputGate::None => (),
         OutputGate::Sigmoid => fields.push(("output_gate", "Sigmoid".to_owned())),
         OutputGate::SigmoidInQueries => fields.push(("output_gate", "SigmoidInQueries".to_owned())),
+        OutputGate::SigmoidPerHead => fields.push(("output_gate", "SigmoidPerHead".to_owned())),
     }
     match kv_source {
         KvSource::Own => (),
