@@ -247,7 +247,7 @@ all_mutants() {
     mutant shared_expert_beside_latents_left_out src/model/families/nemotron_h/experts.rs golden \
         'vec![FeedForward::Experts(experts), FeedForward::Shared(shared)]' 'vec![FeedForward::Experts(experts), FeedForward::Shared(shared)][..1].to_vec()'
     mutant columns_of_latents_not_joined src/model/feed_forward/experts.rs parallel \
-        'match latent.filter(|_| is_joined) {' 'match latent.filter(|_| is_joined && false) {'
+        'latent.filter(|_| is_joined).map' 'latent.filter(|_| is_joined && false).map'
     mutant queries_of_mistral4_do_not_grow src/model/families/mistral4.rs golden \
         'SelfAttention { temperature, ..deepseek_v3' 'SelfAttention { temperature: temperature.filter(|_| false), ..deepseek_v3'
     mutant groups_of_mistral4_by_their_best src/model/families/mistral4.rs golden \

@@ -123,8 +123,10 @@ struct KindScratch<B: Backend> {
     gates: Option<Tensor<B::Storage>>,
     /// All together. `[tokens, columns]`
     sum: Tensor<B::Storage>,
-    /// The same of all ranks and their columns of it, where the projection back reads it whole.
-    all_sums: Option<(Tensor<B::Storage>, Vec<Range<usize>>)>,
+    /// The same of all ranks, where the projection back reads it whole. `[tokens, latent]`
+    all_sums: Option<Tensor<B::Storage>>,
+    /// Columns of each rank in it. `[ranks]`
+    sum_shares: Vec<Range<usize>>,
 }
 
 /// The rows of the experts of all ranks.
@@ -207,10 +209,8 @@ impl<B: Backend> KindScratch<B> {
             shared: shared(columns)?,
             gates: shared(1)?,
             sum: backend.tensor(tokens, columns)?,
-            all_sums: match latent.filter(|_| is_joined) {
-                None => None,
-                Some(latent) => Some((backend.tensor(tokens, latent)?, sharding.width(latent))),
-            },
+            all_sums: latent.filter(|_| is_joined).map(|latent| backend.tensor(tokens, latent)).transpose()?,
+            sum_shares: sharding.width(inputs),
         })
     }
 
@@ -220,9 +220,8 @@ impl<B: Backend> KindScratch<B> {
         let of_slots = [&mut self.gated, &mut self.rows].into_iter();
         let of_slots = of_slots.chain(&mut self.gate_up).chain(&mut self.all_gated).chain(joined);
         of_slots.for_each(|tensor| tensor.set_rows(slots));
-        let all_sums = self.all_sums.iter_mut().map(|(sums, _)| sums);
         let optional = self.normed.iter_mut().chain(&mut self.shared).chain(&mut self.gates).chain(&mut self.latent);
-        let of_tokens = [&mut self.logits, &mut self.sum].into_iter().chain(optional).chain(all_sums);
+        let of_tokens = [&mut self.logits, &mut self.sum].into_iter().chain(optional).chain(&mut self.all_sums);
         of_tokens.for_each(|tensor| tensor.set_rows(tokens));
     }
 }
@@ -401,6 +400,7 @@ impl<B: Backend> Experts<B> {
             gates,
             sum,
             all_sums,
+            sum_shares,
             ..
         } = scratch;
         let read = match (&self.router_norm, normed) {
@@ -465,8 +465,8 @@ impl<B: Backend> Experts<B> {
         }
         let Some(Latent { up, .. }) = &self.latent else { return SublayerOutput::Delta(sum) };
         let x = match all_sums {
-            Some((all, shares)) => {
-                ops::join_columns(backend, all, Some(Part { x: sum, first: 0 }), shares);
+            Some(all) => {
+                ops::join_columns(backend, all, Some(Part { x: sum, first: 0 }), sum_shares);
                 &*all
             }
             None => &*sum,
