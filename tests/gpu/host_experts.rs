@@ -33,6 +33,7 @@ const CASES: &[&str] = &[
     "granitemoehybrid-bf16-experts",
     "lfm2_moe-bf16-not-normed",
     "mixtral-bf16-tied",
+    "nemotron_h-bf16-latent",
     "olmoe-bf16-normed",
     "qwen3_5_moe-bf16-wrapped",
     "qwen3_moe-bf16-not-normed",

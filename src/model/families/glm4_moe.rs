@@ -78,6 +78,7 @@ pub fn mlps(fields: Fields, standard: &Standard, router: Router) -> Result<Exper
         router,
         correction: Correction::None,
         logits: Logits::PLAIN,
+        latent: None,
         expert: mlp(width),
         shared: Some(shared),
     })

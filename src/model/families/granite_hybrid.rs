@@ -4,7 +4,9 @@
 use super::{Family, granite};
 use crate::fields::Fields;
 use crate::mixture;
-use crate::names::{ExpertNames, GateUpNames, LLAMA, MlpNames, Names, RateNames, ScanNames, StackedMatrices};
+use crate::names::{
+    ExpertLatentNames, ExpertNames, GateUpNames, LLAMA, MlpNames, Names, RateNames, ScanNames, StackedMatrices,
+};
 use crate::spec::{
     Bias, Correction, DecoderSpec, Experts, FeedForward, GroupNorm, LayerSpec, Logits, Mixer, Mlp, Recurrent, Router,
     ScanScales, SharedExpert, SharedGate, StateSpace,
@@ -36,6 +38,7 @@ const NAMES: Names = Names {
         router_norm: "",
         scales: "",
         correction: "",
+        latent: ExpertLatentNames::NONE,
         before: "",
         each: MlpNames::NONE,
         stacked_in: "",
@@ -94,6 +97,7 @@ fn spec(fields: Fields) -> Result<DecoderSpec> {
             router,
             correction: Correction::None,
             logits: Logits::PLAIN,
+            latent: None,
             expert,
             shared,
         });

@@ -23,9 +23,11 @@ pub(crate) mod gte;
 pub(crate) mod hunyuan;
 pub(crate) mod lfm2;
 pub(crate) mod lfm2_moe;
+pub(crate) mod lfm3;
 pub(crate) mod llama;
 pub(crate) mod ministral3;
 pub(crate) mod mistral;
+pub(crate) mod mistral4;
 pub(crate) mod mixtral;
 pub(crate) mod modernbert;
 pub(crate) mod muse_glimmer;
@@ -72,6 +74,7 @@ pub const FAMILIES: &[&Family] = &[
     &gemma4::FAMILY,
     &gemma4::UNIFIED,
     &lfm2::FAMILY,
+    &lfm3::FAMILY,
     &nemotron_h::FAMILY,
     &falcon_h1::FAMILY,
     &qwen3_moe::FAMILY,
@@ -83,6 +86,7 @@ pub const FAMILIES: &[&Family] = &[
     &glm4_moe_lite::FAMILY,
     &deepseek_v3::FAMILY,
     &deepseek_v2::FAMILY,
+    &mistral4::FAMILY,
     &lfm2_moe::FAMILY,
     &ernie4_5_moe::FAMILY,
     &gpt_oss::FAMILY,

@@ -31,8 +31,14 @@ fn spec(fields: Fields) -> Result<DecoderSpec> {
     };
     let router = mixture::router_by_flag(fields, &mixture::COUNTS)?;
     let expert = standard.mlp(Bias::None);
-    let experts =
-        Experts { router, correction: Correction::None, logits: Logits::PLAIN, expert: expert.clone(), shared: None };
+    let experts = Experts {
+        router,
+        correction: Correction::None,
+        logits: Logits::PLAIN,
+        latent: None,
+        expert: expert.clone(),
+        shared: None,
+    };
     let layer = standard.layer(attention, expert).with_feed_forward(FeedForward::Experts(experts));
     let layers = vec![layer; standard.layers];
     Ok(standard.decoder_of(layers))

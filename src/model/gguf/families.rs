@@ -8,7 +8,7 @@ use super::names::{self, GgufNames};
 use super::rope;
 use crate::families::{
     cohere2, deepseek_v2, deepseek_v3, ernie4_5, ernie4_5_moe, exaone4, falcon_h1, gemma2, gemma3, gemma4, glm4,
-    glm4_moe, gpt_oss, granite, granite_hybrid, hunyuan, lfm2, lfm2_moe, llama, ministral3, mistral, mixtral,
+    glm4_moe, gpt_oss, granite, granite_hybrid, hunyuan, lfm2, lfm2_moe, llama, ministral3, mistral, mistral4, mixtral,
     muse_glimmer, nemotron_h, olmo2, olmo3, olmoe, phi3, qwen2, qwen3, qwen3_5, qwen3_5_moe, qwen3_moe, qwen3_next,
     seed_oss, smollm3,
 };
@@ -17,8 +17,8 @@ use base::error::Result;
 use compute::ValueOrder;
 use experts::{
     deepseek_v2_fields, deepseek_v3_fields, ernie_moe_fields, gemma4_experts, glm4_moe_fields, gpt_oss_fields,
-    lfm2_moe_fields, mixtral_fields, nemotron_experts, olmoe_fields, qwen3_5_moe_fields, qwen3_moe_fields,
-    qwen3_next_fields,
+    lfm2_moe_fields, mistral4_fields, mixtral_fields, nemotron_experts, olmoe_fields, qwen3_5_moe_fields,
+    qwen3_moe_fields, qwen3_next_fields,
 };
 use serde_json::{Value, json};
 
@@ -276,6 +276,7 @@ pub const FAMILIES: &[GgufFamily] = &[
         ..DEEPSEEK2
     },
     DEEPSEEK2,
+    GgufFamily { family: &mistral4::FAMILY, architecture: "mistral4", fields: mistral4_fields, ..DEEPSEEK2 },
     GgufFamily {
         family: &lfm2_moe::FAMILY,
         architecture: "lfm2moe",
