@@ -34,6 +34,7 @@ const CASES: &[&str] = &[
     "lfm2_moe-bf16-not-normed",
     "mixtral-bf16-tied",
     "olmoe-bf16-normed",
+    "qwen2_moe-bf16-normed",
     "qwen3_5_moe-bf16-wrapped",
     "qwen3_moe-bf16-not-normed",
     "qwen3_next-bf16-not-normed",

@@ -19,6 +19,7 @@ pub(crate) mod glm4_moe_lite;
 pub(crate) mod gpt_oss;
 pub(crate) mod granite;
 pub(crate) mod granite_hybrid;
+pub(crate) mod granite_moe;
 pub(crate) mod gte;
 pub(crate) mod hunyuan;
 pub(crate) mod lfm2;
@@ -36,6 +37,7 @@ pub(crate) mod olmo3;
 pub(crate) mod olmoe;
 pub(crate) mod phi3;
 pub(crate) mod qwen2;
+pub(crate) mod qwen2_moe;
 pub(crate) mod qwen3;
 pub(crate) mod qwen3_5;
 pub(crate) mod qwen3_5_moe;
@@ -74,6 +76,7 @@ pub const FAMILIES: &[&Family] = &[
     &lfm2::FAMILY,
     &nemotron_h::FAMILY,
     &falcon_h1::FAMILY,
+    &qwen2_moe::FAMILY,
     &qwen3_moe::FAMILY,
     &mixtral::FAMILY,
     &olmoe::FAMILY,
@@ -85,6 +88,8 @@ pub const FAMILIES: &[&Family] = &[
     &deepseek_v2::FAMILY,
     &lfm2_moe::FAMILY,
     &ernie4_5_moe::FAMILY,
+    &granite_moe::FAMILY,
+    &granite_moe::SHARED,
     &gpt_oss::FAMILY,
     &bert::FAMILY,
     &bert::ROBERTA,
