@@ -28,12 +28,16 @@ use text::structure::Structure;
 
 /// The golden checkpoints whose heads the kernels know.
 const CASES: &[&str] = &[
+    "afmoe-bf16-tied",
     "cohere2-f16-pattern3",
     "deepseek_v3-bf16-halves",
+    "dots1-bf16-not-normed",
     "ernie4_5-bf16-biased",
     "ernie4_5_moe-bf16",
     "exaone4-bf16-no-window",
+    "exaone_moe-bf16-not-normed",
     "falcon_h1-bf16-gate-first",
+    "flex_olmo-bf16-normed",
     "gemma2-bf16-head64",
     "gemma3-bf16-old-keys",
     "gemma4_text-bf16-experts",
@@ -49,10 +53,12 @@ const CASES: &[&str] = &[
     "granitemoehybrid-bf16-no-rope",
     "granitemoeshared-bf16-tied",
     "hunyuan-bf16-alpha",
+    "hunyuan_moe-bf16-alpha",
     "lfm2-bf16-biased",
     "lfm2_moe-bf16-not-normed",
     "llama-bf16-head80-gqa1",
     "llama-f16-head64-llama3",
+    "minimax_m2-bf16-rotary-dim",
     "mistral-bf16-window24-head128",
     "mistral-f16-no-window",
     "mistral3-bf16-wrapped-window16",
@@ -78,6 +84,7 @@ const CASES: &[&str] = &[
     "qwen3_vl-bf16-tied",
     "seed_oss-bf16-out-bias",
     "smollm3-bf16-interval3",
+    "solar_open-bf16-not-normed",
 ];
 
 /// How far logits in bf16 may be from those of transformers in f32: as far as transformers' own in bf16 are in the furthest of the cases,

@@ -2,13 +2,16 @@
 //!
 //! To add one: `docs/adding-a-family.md`.
 
+pub(crate) mod afmoe;
 pub(crate) mod bert;
 pub(crate) mod cohere2;
 pub(crate) mod deepseek_v2;
 pub(crate) mod deepseek_v3;
+pub(crate) mod dots1;
 pub(crate) mod ernie4_5;
 pub(crate) mod ernie4_5_moe;
 pub(crate) mod exaone4;
+pub(crate) mod exaone_moe;
 pub(crate) mod falcon_h1;
 pub(crate) mod gemma2;
 pub(crate) mod gemma3;
@@ -22,9 +25,11 @@ pub(crate) mod granite_hybrid;
 pub(crate) mod granite_moe;
 pub(crate) mod gte;
 pub(crate) mod hunyuan;
+pub(crate) mod hunyuan_moe;
 pub(crate) mod lfm2;
 pub(crate) mod lfm2_moe;
 pub(crate) mod llama;
+pub(crate) mod minimax_m2;
 pub(crate) mod ministral3;
 pub(crate) mod mistral;
 pub(crate) mod mixtral;
@@ -80,14 +85,21 @@ pub const FAMILIES: &[&Family] = &[
     &qwen3_moe::FAMILY,
     &mixtral::FAMILY,
     &olmoe::FAMILY,
+    &olmoe::FLEX,
     &qwen3_5_moe::FAMILY,
     &qwen3_next::FAMILY,
     &glm4_moe::FAMILY,
+    &glm4_moe::SOLAR_OPEN,
+    &dots1::FAMILY,
+    &exaone_moe::FAMILY,
     &glm4_moe_lite::FAMILY,
     &deepseek_v3::FAMILY,
     &deepseek_v2::FAMILY,
+    &minimax_m2::FAMILY,
     &lfm2_moe::FAMILY,
+    &afmoe::FAMILY,
     &ernie4_5_moe::FAMILY,
+    &hunyuan_moe::FAMILY,
     &granite_moe::FAMILY,
     &granite_moe::SHARED,
     &gpt_oss::FAMILY,
