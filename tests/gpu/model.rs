@@ -29,6 +29,8 @@ use text::structure::Structure;
 /// The golden checkpoints whose heads the kernels know.
 const CASES: &[&str] = &[
     "afmoe-bf16-tied",
+    "arcee-bf16-tied",
+    "cohere-f16-biased",
     "cohere2-f16-pattern3",
     "deepseek_v3-bf16-halves",
     "dots1-bf16-not-normed",
@@ -38,11 +40,13 @@ const CASES: &[&str] = &[
     "exaone_moe-bf16-not-normed",
     "falcon_h1-bf16-gate-first",
     "flex_olmo-bf16-normed",
+    "gemma-bf16-biased",
     "gemma2-bf16-head64",
     "gemma3-bf16-old-keys",
     "gemma4_text-bf16-experts",
     "gemma4_text-bf16-per-layer",
     "gemma4_unified-bf16-head512",
+    "glm-bf16-no-bias",
     "glm4-bf16-no-bias",
     "glm4_moe-bf16-not-normed",
     "glm4_moe_lite-bf16-not-normed",
@@ -65,6 +69,7 @@ const CASES: &[&str] = &[
     "mixtral-bf16-tied",
     "muse_glimmer-bf16-tied",
     "nemotron_h-bf16-biased",
+    "olmo-bf16-biased",
     "olmo2-f16",
     "olmo3-bf16-old-keys",
     "olmoe-bf16-normed",
@@ -85,6 +90,8 @@ const CASES: &[&str] = &[
     "seed_oss-bf16-out-bias",
     "smollm3-bf16-interval3",
     "solar_open-bf16-not-normed",
+    "stablelm-bf16-parallel",
+    "starcoder2-bf16-no-bias",
 ];
 
 /// How far logits in bf16 may be from those of transformers in f32: as far as transformers' own in bf16 are in the furthest of the cases,

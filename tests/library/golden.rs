@@ -17,6 +17,10 @@ use std::fs;
 const CASES: &[&str] = &[
     "afmoe-bf16-tied",
     "afmoe-f32",
+    "arcee-bf16-tied",
+    "arcee-f32",
+    "cohere-f16-biased",
+    "cohere-f32",
     "cohere2-f16-pattern3",
     "cohere2-f32",
     "deepseek_v2-f32-groups",
@@ -39,6 +43,8 @@ const CASES: &[&str] = &[
     "falcon_h1-f32-one-group",
     "flex_olmo-bf16-normed",
     "flex_olmo-f32",
+    "gemma-bf16-biased",
+    "gemma-f32",
     "gemma2-bf16-head64",
     "gemma2-f32",
     "gemma3-bf16-old-keys",
@@ -52,6 +58,8 @@ const CASES: &[&str] = &[
     "gemma4_text-f32-biased",
     "gemma4_text-f32-wide-windows",
     "gemma4_unified-bf16-head512",
+    "glm-bf16-no-bias",
+    "glm-f32",
     "glm4-bf16-no-bias",
     "glm4-f32",
     "glm4_moe-bf16-not-normed",
@@ -102,6 +110,8 @@ const CASES: &[&str] = &[
     "nemotron_h-bf16-biased",
     "nemotron_h-f32",
     "nemotron_h-f32-experts",
+    "olmo-bf16-biased",
+    "olmo-f32",
     "olmo2-f16",
     "olmo2-f32",
     "olmo3-bf16-old-keys",
@@ -153,6 +163,10 @@ const CASES: &[&str] = &[
     "smollm3-f32-no-rope",
     "solar_open-bf16-not-normed",
     "solar_open-f32",
+    "stablelm-bf16-parallel",
+    "stablelm-f32",
+    "starcoder2-bf16-no-bias",
+    "starcoder2-f32",
 ];
 
 /// How far logits of the CPU may be from the reference, as a share of their norm: a few times the greatest distance measured, so

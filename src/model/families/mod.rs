@@ -13,6 +13,7 @@ pub(crate) mod ernie4_5_moe;
 pub(crate) mod exaone4;
 pub(crate) mod exaone_moe;
 pub(crate) mod falcon_h1;
+pub(crate) mod gemma;
 pub(crate) mod gemma2;
 pub(crate) mod gemma3;
 pub(crate) mod gemma4;
@@ -37,6 +38,7 @@ pub(crate) mod modernbert;
 pub(crate) mod muse_glimmer;
 pub(crate) mod nemotron_h;
 pub(crate) mod nomic_bert;
+pub(crate) mod olmo;
 pub(crate) mod olmo2;
 pub(crate) mod olmo3;
 pub(crate) mod olmoe;
@@ -50,12 +52,15 @@ pub(crate) mod qwen3_moe;
 pub(crate) mod qwen3_next;
 pub(crate) mod seed_oss;
 pub(crate) mod smollm3;
+pub(crate) mod stablelm;
+pub(crate) mod starcoder2;
 
 use crate::family::{Family, no_defaults};
 
 /// All families. An error that lists them keeps this order.
 pub const FAMILIES: &[&Family] = &[
     &llama::FAMILY,
+    &llama::ARCEE,
     &mistral::FAMILY,
     &ministral3::FAMILY,
     &qwen2::FAMILY,
@@ -68,12 +73,18 @@ pub const FAMILIES: &[&Family] = &[
     &seed_oss::FAMILY,
     &ernie4_5::FAMILY,
     &hunyuan::FAMILY,
+    &starcoder2::FAMILY,
+    &stablelm::FAMILY,
+    &gemma::FAMILY,
     &gemma2::FAMILY,
     &gemma3::FAMILY,
+    &olmo::FAMILY,
     &olmo2::FAMILY,
     &olmo3::FAMILY,
     &exaone4::FAMILY,
+    &glm4::GLM,
     &glm4::FAMILY,
+    &cohere2::COHERE,
     &cohere2::FAMILY,
     &muse_glimmer::FAMILY,
     &gemma4::FAMILY,
