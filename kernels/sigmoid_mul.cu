@@ -7,9 +7,11 @@
 template <class T>
 struct SigmoidMulParams {
     T* x;           // [tokens, stride]
-    const T* gate;  // [tokens, stride]
+    const T* gate;  // [tokens, gate_stride]
     int width;
-    int stride;     // numbers from row to row of x and gate, a multiple of 8
+    int stride;     // numbers from row to row of x, a multiple of 8
+    int gate_stride;
+    int span;       // numbers per gate: 1, or a multiple of 8
 };
 
 // An exponential that overflows gives 0.
@@ -24,8 +26,19 @@ __device__ void sigmoid_mul(const SigmoidMulParams<T>& p) {
     const int i = (blockIdx.y * blockDim.x + threadIdx.x) * 8;
     if (i >= p.width) return;
     const size_t at = size_t(blockIdx.x) * p.stride + i;
+    const T* const gates = p.gate + size_t(blockIdx.x) * p.gate_stride;
     Eight x = load_eight(p.x + at);
-    const Eight gate = load_eight(p.gate + at);
+    if (p.span != 1) {
+        const float gate = widen(gates[i / p.span]);
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            const float2 v = widen2<T>(x.pair[j]);
+            x.pair[j] = narrow2<T>(sigmoid_mul(v.x, gate), sigmoid_mul(v.y, gate));
+        }
+        store_eight(p.x + at, x);
+        return;
+    }
+    const Eight gate = load_eight(gates + i);
 #pragma unroll
     for (int j = 0; j < 4; j++) {
         const float2 v = widen2<T>(x.pair[j]), g = widen2<T>(gate.pair[j]);

@@ -258,6 +258,18 @@ all_mutants() {
         'ops::norm(backend, rows, delta, norm);' 'ops::embedding(backend, rows, table, scale, device_batch);'
     mutant attention_not_gated src/model/attention.rs golden \
         'ops::sigmoid_mul(backend, attended, gate);' 'let _ = (&attended, &gate);'
+    mutant shared_expert_beside_latents_left_out src/model/families/nemotron_h/experts.rs golden \
+        'vec![FeedForward::Experts(experts), FeedForward::Shared(shared)]' 'vec![FeedForward::Experts(experts), FeedForward::Shared(shared)][..1].to_vec()'
+    mutant columns_of_latents_not_joined src/model/feed_forward/experts.rs parallel \
+        'latent.filter(|_| is_joined).map' 'latent.filter(|_| is_joined && false).map'
+    mutant queries_of_mistral4_do_not_grow src/model/families/mistral4.rs golden \
+        'SelfAttention { temperature, ..deepseek_v3' 'SelfAttention { temperature: temperature.filter(|_| false), ..deepseek_v3'
+    mutant groups_of_mistral4_by_their_best src/model/families/mistral4.rs golden \
+        'glm4_moe::groups(fields, &router, 2)?' 'glm4_moe::groups(fields, &router, 1)?'
+    mutant lfm3_without_gates src/model/families/lfm3.rs golden \
+        'Some(true) => OutputGate::SigmoidPerHead' 'Some(true) => OutputGate::None'
+    mutant lfm3_without_norms_behind src/model/families/lfm3.rs golden \
+        'SublayerNorms::around(standard.norm)' 'SublayerNorms::before(standard.norm)'
     mutant bias_dropped src/model/linear.rs golden \
         'LayerInput::new(x, &self.weight, self.bias.as_ref())' 'LayerInput::new(x, &self.weight, None)'
     mutant norms_swapped src/model/layer.rs golden \
@@ -326,6 +338,8 @@ all_mutants() {
         'A::activate(lanes, lanes.mul(v, scale))' 'lanes.mul(A::activate(lanes, v), scale)'
     mutant sigmoid_of_the_negative src/compute/cpu/sigmoid_mul.rs ops_agree \
         'exp(lanes, minus)' 'exp(lanes, gate)'
+    mutant gates_of_the_next_head src/compute/cpu/sigmoid_mul.rs ops_agree \
+        '.zip(self.gate) {' '.zip(self.gate.iter().skip(1).chain(self.gate)) {'
     mutant gates_without_bias src/compute/unfused.rs ops_agree \
         'backend.linear(gate_up, layer,' 'backend.linear(gate_up, LayerInput { bias: None, ..layer },'
     mutant sums_with_the_stream_without_bias src/compute/unfused.rs ops_agree \

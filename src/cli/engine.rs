@@ -278,8 +278,8 @@ impl Engine {
 
     /// Queues a text, and returns the id of the request.
     pub fn add(&mut self, prompt: &str, request: &Request) -> Result<u64, Error> {
-        let (stop, mut id) = (request.stop_pointers(), 0);
-        let options = request.with_pointers(&stop);
+        let (lists, mut id) = (request.lists(), 0);
+        let options = request.with_lists(&lists);
         // SAFETY: prompt, options and what these point to live until the call has returned.
         call(|error| unsafe {
             let (text, len) = (prompt.as_ptr().cast(), prompt.len());
@@ -290,8 +290,8 @@ impl Engine {
 
     /// Queues tokens, and returns the id of the request.
     pub fn add_tokens(&mut self, tokens: &[u32], request: &Request) -> Result<u64, Error> {
-        let (stop, mut id) = (request.stop_pointers(), 0);
-        let options = request.with_pointers(&stop);
+        let (lists, mut id) = (request.lists(), 0);
+        let options = request.with_lists(&lists);
         // SAFETY: tokens, options and what these point to live until the call has returned.
         call(|error| unsafe {
             ffi::nvllm_add_request_tokens(
@@ -444,13 +444,15 @@ pub enum Structure {
 pub struct Request {
     options: ffi::nvllm_request_options,
     stop: Vec<CString>,
+    dry_breakers: Option<Vec<CString>>,
     structure: Option<CString>,
 }
 
 impl Request {
     /// Greedy decoding without limits.
     pub fn greedy() -> Request {
-        Request { options: init(ffi::nvllm_request_options_init), stop: Vec::new(), structure: None }
+        let options = init(ffi::nvllm_request_options_init);
+        Request { options, stop: Vec::new(), dry_breakers: None, structure: None }
     }
 
     /// The options of the command line; what it does not name stays.
@@ -470,8 +472,21 @@ impl Request {
         set(&mut options.repetition_penalty, wanted.repetition_penalty);
         set(&mut options.presence_penalty, wanted.presence_penalty);
         set(&mut options.frequency_penalty, wanted.frequency_penalty);
+        set(&mut options.dry_multiplier, wanted.dry_multiplier);
+        set(&mut options.dry_base, wanted.dry_base);
+        set(&mut options.dry_allowed_length, wanted.dry_allowed_length);
+        set(&mut options.dry_penalty_last_n, wanted.dry_penalty_last_n);
+        set(&mut options.top_n_sigma, wanted.top_n_sigma);
+        set(&mut options.xtc_probability, wanted.xtc_probability);
+        set(&mut options.xtc_threshold, wanted.xtc_threshold);
         options.ignore_eos = wanted.ignore_eos.into();
-        self.stop = wanted.stop.iter().map(|text| CString::new(text.as_str())).collect::<Result<_, _>>()?;
+        let texts = |texts: &[String]| texts.iter().map(|text| CString::new(text.as_str())).collect::<Result<_, _>>();
+        self.stop = texts(&wanted.stop)?;
+        self.dry_breakers = match wanted.dry_sequence_breaker.as_slice() {
+            [] => None,
+            [none] if none == "none" => Some(Vec::new()),
+            breakers => Some(texts(breakers)?),
+        };
         Ok(self)
     }
 
@@ -509,18 +524,30 @@ impl Request {
         self.options.max_tokens
     }
 
-    fn stop_pointers(&self) -> Vec<*const c_char> {
-        self.stop.iter().map(|text| text.as_ptr()).collect()
+    fn lists(&self) -> Lists {
+        let pointers = |texts: &[CString]| texts.iter().map(|text| text.as_ptr()).collect();
+        Lists { stop: pointers(&self.stop), dry_breakers: self.dry_breakers.as_deref().map(pointers) }
     }
 
-    /// The struct for a call, valid while this and `stop` are.
-    fn with_pointers(&self, stop: &[*const c_char]) -> ffi::nvllm_request_options {
+    /// The struct for a call, valid while this and `lists` are.
+    fn with_lists(&self, lists: &Lists) -> ffi::nvllm_request_options {
         let mut options = self.options;
-        options.stop = if stop.is_empty() { ptr::null() } else { stop.as_ptr() };
-        options.num_stop = stop.len();
+        options.stop = if lists.stop.is_empty() { ptr::null() } else { lists.stop.as_ptr() };
+        options.num_stop = lists.stop.len();
+        if let Some(breakers) = &lists.dry_breakers {
+            // An empty list is none; without a list there are the usual ones.
+            options.dry_sequence_breakers = breakers.as_ptr();
+            options.num_dry_sequence_breakers = breakers.len();
+        }
         options.structure = self.structure.as_ref().map_or(ptr::null(), |text| text.as_ptr());
         options
     }
+}
+
+/// The lists of a request as C has them.
+struct Lists {
+    stop: Vec<*const c_char>,
+    dry_breakers: Option<Vec<*const c_char>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -33,8 +33,12 @@ fn number_within(text: &str, is_within: impl Fn(f32) -> bool, wanted: &str) -> R
     number.ok_or_else(|| format!("a number {wanted} is wanted"))
 }
 
-pub(crate) fn temperature(text: &str) -> Result<f32, String> {
+pub(crate) fn not_negative(text: &str) -> Result<f32, String> {
     number_within(text, |number| number >= 0.0, "of at least 0")
+}
+
+pub(crate) fn one_or_more(text: &str) -> Result<f32, String> {
+    number_within(text, |number| number >= 1.0, "of at least 1")
 }
 
 /// A fraction of which 0 would leave nothing.

@@ -14,7 +14,7 @@ pub struct RequestOptions {
     #[arg(long, value_name = "N", value_parser = numbers::count)]
     pub max_tokens: Option<u32>,
     /// Randomness; 0 takes the most likely token
-    #[arg(long, value_name = "T", value_parser = numbers::temperature, allow_negative_numbers = true)]
+    #[arg(long, value_name = "T", value_parser = numbers::not_negative, allow_negative_numbers = true)]
     pub temperature: Option<f32>,
     /// Samples from the most likely tokens whose probabilities sum to P
     #[arg(long, value_name = "P", value_parser = numbers::share, allow_negative_numbers = true)]
@@ -37,6 +37,30 @@ pub struct RequestOptions {
     /// Subtracted from the logit of a token per occurrence in the answer
     #[arg(long, value_name = "X", value_parser = numbers::finite, allow_negative_numbers = true)]
     pub frequency_penalty: Option<f32>,
+    /// DRY: penalty of tokens that continue a repetition; 0 is off
+    #[arg(long, value_name = "X", value_parser = numbers::not_negative, allow_negative_numbers = true)]
+    pub dry_multiplier: Option<f32>,
+    /// DRY: factor of the penalty per further token of the repetition
+    #[arg(long, value_name = "X", value_parser = numbers::one_or_more, allow_negative_numbers = true)]
+    pub dry_base: Option<f32>,
+    /// DRY: tokens from which on a repetition is penalized
+    #[arg(long, value_name = "N", value_parser = numbers::count)]
+    pub dry_allowed_length: Option<u32>,
+    /// DRY: last tokens in which repetitions are looked for; default: all
+    #[arg(long, value_name = "N", value_parser = numbers::count)]
+    pub dry_penalty_last_n: Option<u32>,
+    /// DRY: text across which no repetition extends; may be repeated; none: no such text
+    #[arg(long, value_name = "TEXT")]
+    pub dry_sequence_breaker: Vec<String>,
+    /// Drops tokens whose logit is more than X standard deviations below the greatest; 0 is off
+    #[arg(long, value_name = "X", value_parser = numbers::not_negative, allow_negative_numbers = true)]
+    pub top_n_sigma: Option<f32>,
+    /// XTC: probability with which the most likely tokens are dropped; 0 is off
+    #[arg(long, value_name = "P", value_parser = numbers::fraction, allow_negative_numbers = true)]
+    pub xtc_probability: Option<f32>,
+    /// XTC: probability from which on tokens are dropped
+    #[arg(long, value_name = "P", value_parser = numbers::share, allow_negative_numbers = true)]
+    pub xtc_threshold: Option<f32>,
     /// Ends an answer before this text; may be repeated
     #[arg(long, value_name = "TEXT")]
     pub stop: Vec<String>,

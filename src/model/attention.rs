@@ -24,7 +24,7 @@ pub struct Attention<B: Backend> {
     spec: AttentionSpec,
     shape: Shape,
     input: Input<B>,
-    /// For this rank's heads, as the queries.
+    /// For this rank's heads.
     gate: Option<Linear<B>>,
     norms: Option<Norms<B>>,
     value_norm: Option<f32>,
@@ -78,6 +78,8 @@ struct Shape {
     has_keys: bool,
     /// Where the cache has values.
     values: KvValues,
+    /// What multiplies what it computed.
+    output_gate: OutputGate,
     latent: Option<spec::Latent>,
 }
 
@@ -92,7 +94,7 @@ struct ShapeScratch<B: Backend> {
     /// `[tokens, heads * head_dim]`, or of what is a value in the cache.
     attended: Tensor<B::Storage>,
     latent: Option<LatentScratch<B>>,
-    /// What multiplies it, before the sigmoid, in a model whose layers have a gate.
+    /// What multiplies it, before the sigmoid, where the layers have a gate. `[tokens, heads * head_dim]`, or `[tokens, heads]`
     gate: Option<Tensor<B::Storage>>,
     /// The same of all ranks, where the projection out of attention reads it whole.
     all_attended: Option<Tensor<B::Storage>>,
@@ -197,9 +199,9 @@ impl<B: Backend> AttentionScratch<B> {
 
 impl Shape {
     fn of(attention: &SelfAttention) -> Shape {
-        let &SelfAttention { kv_heads, head_dim, kv_source, latent, .. } = attention;
+        let &SelfAttention { kv_heads, head_dim, kv_source, output_gate, latent, .. } = attention;
         let (has_keys, values) = (kv_source == KvSource::Own, attention.kv_values());
-        Shape { heads: attention.scores.heads, kv_heads, head_dim, has_keys, values, latent }
+        Shape { heads: attention.scores.heads, kv_heads, head_dim, has_keys, values, output_gate, latent }
     }
 }
 
@@ -211,14 +213,13 @@ impl<B: Backend> ShapeScratch<B> {
         sharding: &Sharding,
         tokens: usize,
     ) -> Result<ShapeScratch<B>> {
-        let Shape { heads, kv_heads, head_dim: dim, has_keys, latent, values } = shape;
+        let Shape { heads, kv_heads, head_dim: dim, has_keys, values, output_gate, latent } = shape;
         let value = latent.map_or(dim, |latent| latent.value);
         let shares = sharding.heads(heads, kv_heads);
         let queries = shares.own_heads().len() * dim;
         let keys = shares.own_kv_heads().len() * dim;
         let layers = || spec.attentions().filter(|attention| Shape::of(attention) == shape);
         let has_whole_norm = layers().any(|layer| matches!(layer.qk_norm, QkNorm::Whole(_)));
-        let has_gate = layers().any(|layer| layer.output_gate != OutputGate::None);
         let tensor = |cols| backend.tensor(tokens, cols);
         let whole = match has_whole_norm && !sharding.is_alone() {
             true => Some([tensor(heads * dim)?, tensor(kv_heads * dim)?]),
@@ -231,7 +232,10 @@ impl<B: Backend> ShapeScratch<B> {
             latent: latent
                 .map(|latent| LatentScratch::new(backend, &latent, shares.own_heads().len(), tokens))
                 .transpose()?,
-            gate: has_gate.then(|| tensor(queries)).transpose()?,
+            gate: match shares.own_heads().len() * output_gate.numbers(dim) {
+                0 => None,
+                gates => Some(tensor(gates)?),
+            },
             all_attended: sharding.gathers().then(|| tensor(heads * value)).transpose()?,
             whole,
             shares: [&shares.heads, &shares.kv_heads]
@@ -305,8 +309,10 @@ impl<B: Backend> Attention<B> {
                 let gate = Projection { name: name(query), outputs: 2 * wide, own: rows };
                 Some(Linear::load(backend, weights, Inputs::all(hidden), &[gate], spec.qkv_bias, true)?)
             }
-            OutputGate::Sigmoid => {
-                let gate = Projection { name: name(parts.gate), outputs: wide, own: vec![queries.clone()] };
+            OutputGate::Sigmoid | OutputGate::SigmoidPerHead => {
+                let each = spec.output_gate.numbers(spec.head_dim);
+                let own = columns_of(&shares.own_heads(), each);
+                let gate = Projection { name: name(parts.gate), outputs: each * spec.scores.heads, own: vec![own] };
                 Some(Linear::load(backend, weights, Inputs::all(hidden), &[gate], Bias::None, true)?)
             }
         };

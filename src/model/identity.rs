@@ -8,11 +8,11 @@ use crate::quantization::{
 };
 use crate::rope::{Ramp, Rope, RopeScaling, Temperature};
 use crate::spec::{
-    AddedEmbeddings, Bias, Branch, Correction, DecoderSpec, ExpertScales, Experts, FeedForward, GatedDelta,
-    GatedShortConv, GroupNorm, Groups, Head, HeadWeights, KvSource, Latent, LayerInput, LayerInputs, LayerSpec, Logits,
-    Mixer, Mlp, MlpForm, Norm, NormWeight, OutputGate, Part, PooledLayer, PooledTensors, PositionRows, QkNorm,
-    Recurrent, Router, ScanScales, Scores, SelfAttention, SharedExpert, SharedGate, Sinks, StateSpace, StreamScale,
-    Sublayer, SublayerNorms, Values,
+    AddedEmbeddings, Bias, Branch, Correction, DecoderSpec, ExpertLatent, ExpertScales, Experts, FeedForward,
+    GatedDelta, GatedShortConv, GroupNorm, Groups, Head, HeadWeights, KvSource, Latent, LayerInput, LayerInputs,
+    LayerSpec, Logits, Mixer, Mlp, MlpForm, Norm, NormWeight, OutputGate, Part, PooledLayer, PooledTensors,
+    PositionRows, QkNorm, Recurrent, Router, ScanScales, Scores, SelfAttention, SharedExpert, SharedGate, Sinks,
+    StateSpace, StreamScale, Sublayer, SublayerNorms, Values,
 };
 use compute::{
     Activation, AttentionSpec, Curve, DeltaHeads, GateOrder, NormKind, NormOrder, Pairing, Reach, ScanHeads, ValueOrder,
@@ -163,6 +163,7 @@ fn mixer(mixer: &Mixer) -> String {
 fn feed_forward(part: &FeedForward) -> String {
     match part {
         FeedForward::Dense(of_mlp) => tuple("Dense", mlp(of_mlp)),
+        FeedForward::Shared(of_mlp) => tuple("Shared", mlp(of_mlp)),
         FeedForward::LayerInput(LayerInput { width, activation: of_gate }) => {
             record("LayerInput", &[("width", value(width)), ("activation", activation(*of_gate).to_owned())])
         }
@@ -171,7 +172,7 @@ fn feed_forward(part: &FeedForward) -> String {
 }
 
 fn experts(experts: &Experts) -> String {
-    let Experts { router, correction, logits, expert, shared } = experts;
+    let Experts { router, correction, logits, latent, expert, shared } = experts;
     let Router { experts, chosen, scores, groups, norm, scale } = router;
     let scores = match scores {
         Scores::Softmax => "Softmax",
@@ -215,6 +216,9 @@ fn experts(experts: &Experts) -> String {
         ExpertScales::None => (),
         ExpertScales::Stored => fields.push(("expert_scales", "Stored".to_owned())),
     }
+    fields.extend(latent.as_ref().map(|ExpertLatent { width, bias: of_latent }| {
+        ("latent", record("ExpertLatent", &[("width", value(width)), ("bias", bias(*of_latent))]))
+    }));
     record("Experts", &fields)
 }
 
@@ -293,6 +297,7 @@ fn self_attention(attention: &SelfAttention) -> String {
         OutputGate::None => (),
         OutputGate::Sigmoid => fields.push(("output_gate", "Sigmoid".to_owned())),
         OutputGate::SigmoidInQueries => fields.push(("output_gate", "SigmoidInQueries".to_owned())),
+        OutputGate::SigmoidPerHead => fields.push(("output_gate", "SigmoidPerHead".to_owned())),
     }
     match kv_source {
         KvSource::Own => (),

@@ -341,6 +341,8 @@ pub struct ExpertNames {
     pub scales: &'static str,
     /// What is added to scores where experts are chosen, a tensor of this very name.
     pub correction: &'static str,
+    /// The projections to the latent that experts read, and back. Empty where no model has one.
+    pub latent: ExpertLatentNames,
     /// Stands before the number of an expert that has tensors of its own.
     pub before: &'static str,
     /// The tensors of such an expert, behind its number.
@@ -355,6 +357,20 @@ pub struct ExpertNames {
     pub shared: MlpNames,
     /// The projection to its gate.
     pub shared_gate: &'static str,
+}
+
+/// The projections around experts that read a latent.
+#[derive(Clone, Copy, Debug)]
+pub struct ExpertLatentNames {
+    /// To the latent.
+    pub down: &'static str,
+    /// Back.
+    pub up: &'static str,
+}
+
+impl ExpertLatentNames {
+    /// Of decoders without it.
+    pub const NONE: ExpertLatentNames = ExpertLatentNames { down: "", up: "" };
 }
 
 /// How the matrices of all experts are written in one tensor.
@@ -419,6 +435,7 @@ pub const LLAMA: Names = Names {
         router_norm: "",
         scales: "",
         correction: "mlp.gate.e_score_correction_bias",
+        latent: ExpertLatentNames::NONE,
         before: "mlp.experts.",
         each: MlpNames { gate_up: GateUpNames::Separate { gate: "gate_proj", up: "up_proj" }, down: "down_proj" },
         stacked: MlpNames { gate_up: GateUpNames::Fused("mlp.experts.gate_up_proj"), down: "mlp.experts.down_proj" },

@@ -137,11 +137,21 @@ impl Sharding {
     /// A projection back into the stream that reads `inputs.len()` columns, of which this rank computes `own`: the inputs and the
     /// outputs that it takes, and whether it adds the bias.
     pub fn back(&self, inputs: usize, own: Range<usize>) -> Back {
+        self.back_to(self.stream(), inputs, own)
+    }
+
+    /// The same where it goes to rows of `outputs` numbers, which are those of the stream or of a latent.
+    fn back_to(&self, outputs: usize, inputs: usize, own: Range<usize>) -> Back {
         match (self.is_alone(), self.sums) {
-            (true, _) => Back { inputs: 0..inputs, outputs: 0..self.stream(), adds_bias: true },
-            (false, Sums::Reduced) => Back { inputs: own, outputs: 0..self.stream(), adds_bias: self.rank == 0 },
-            (false, Sums::Gathered) => Back { inputs: 0..inputs, outputs: self.own_hidden(), adds_bias: true },
+            (true, _) => Back { inputs: 0..inputs, outputs: 0..outputs, adds_bias: true },
+            (false, Sums::Reduced) => Back { inputs: own, outputs: 0..outputs, adds_bias: self.rank == 0 },
+            (false, Sums::Gathered) => Back { inputs: 0..inputs, outputs: self.own_width(outputs), adds_bias: true },
         }
+    }
+
+    /// Columns of what this rank adds up of the experts, where it is `outputs` wide on all ranks.
+    pub fn expert_columns(&self, outputs: usize) -> Range<usize> {
+        self.back_to(outputs, 0, 0..0).outputs
     }
 
     /// Whether a rank has whole experts, and others have the rest.
@@ -164,11 +174,11 @@ impl Sharding {
         if self.has_whole_experts() { 0..width } else { self.own_width(width) }
     }
 
-    /// The projection of such an expert back into the stream: see [`back`](Self::back).
-    pub fn expert_back(&self, width: usize) -> Back {
+    /// The projection of such an expert back into the stream, or into a latent, of `outputs` numbers: see [`back`](Self::back).
+    pub fn expert_back(&self, width: usize, outputs: usize) -> Back {
         match self.has_whole_experts() {
-            true => Back { inputs: 0..width, outputs: 0..self.stream(), adds_bias: true },
-            false => self.back(width, self.own_width(width)),
+            true => Back { inputs: 0..width, outputs: 0..outputs, adds_bias: true },
+            false => self.back_to(outputs, width, self.own_width(width)),
         }
     }
 

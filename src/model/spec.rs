@@ -11,7 +11,8 @@ pub use compute::{Activation, Curve, NormKind, NormOrder, Reach};
 use compute::{AttentionSpec, KvFormat, KvGroups, KvHeads, KvLayout, KvPlace, KvValues, ValueOrder};
 pub use compute::{Groups, Router, Scores};
 pub use feed_forward::{
-    Correction, ExpertScales, Experts, FeedForward, LayerInput, Logits, Mlp, MlpForm, SharedExpert, SharedGate,
+    Correction, ExpertLatent, ExpertScales, Experts, FeedForward, LayerInput, Logits, Mlp, MlpForm, SharedExpert,
+    SharedGate,
 };
 pub use latent::Latent;
 pub use layer::{Branch, LayerSpec, Part, StreamScale, Sublayer};
@@ -252,6 +253,8 @@ pub enum OutputGate {
     Sigmoid,
     /// The same, where the projection to queries has the rows of `W`: for each head those of the query, then those of the gate.
     SigmoidInQueries,
+    /// The same with one number per head, which multiplies all numbers of the head. `[query heads, hidden]`
+    SigmoidPerHead,
     /// Nothing.
     None,
 }
@@ -276,6 +279,17 @@ pub enum HeadWeights {
     Own,
     /// Nowhere: the model makes hidden states alone.
     Missing,
+}
+
+impl OutputGate {
+    /// Its numbers for each query head, which has `head_dim`.
+    pub fn numbers(self, head_dim: usize) -> usize {
+        match self {
+            OutputGate::Sigmoid | OutputGate::SigmoidInQueries => head_dim,
+            OutputGate::SigmoidPerHead => 1,
+            OutputGate::None => 0,
+        }
+    }
 }
 
 impl DecoderSpec {

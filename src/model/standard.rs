@@ -113,6 +113,11 @@ impl Standard {
         Ok(Standard { head: HeadWeights::Missing, reach: Reach::Both, ..self })
     }
 
+    /// The rotary embeddings.
+    pub fn ropes(&self) -> &[Rope] {
+        &self.ropes
+    }
+
     /// `hidden_size / num_attention_heads`: the numbers per head of a family that leaves `head_dim` out.
     pub fn shared_width(&self) -> usize {
         self.hidden / self.heads

@@ -3,8 +3,8 @@
 //! Only the decoder is read: `text_config` describes it, and its tensors have a prefix. Such a model answers text as its decoder alone does.
 
 use crate::families::{
-    deepseek_v3, gemma3, gemma4, glm4, glm4_moe, gpt_oss, lfm2, llama, ministral3, mistral, muse_glimmer, qwen2, qwen3,
-    qwen3_5, qwen3_5_moe, qwen3_moe,
+    deepseek_v3, gemma3, gemma4, glm4, glm4_moe, gpt_oss, lfm2, lfm3, llama, ministral3, mistral, mistral4,
+    muse_glimmer, qwen2, qwen3, qwen3_5, qwen3_5_moe, qwen3_moe,
 };
 use crate::family::Family;
 use crate::fields::Fields;
@@ -75,11 +75,27 @@ pub const WRAPPERS: &[Wrapper] = &[
         is_flat: false,
     },
     Wrapper {
+        class: "Lfm3VlForConditionalGeneration",
+        models: "LFM3-VL, text only",
+        model_type: "lfm3_vl",
+        families: &[("lfm3", &lfm3::FAMILY)],
+        decoders: "lfm3",
+        roots: ROOTS,
+        ignored: IGNORED,
+        harmless: LFM3_HARMLESS,
+        prepare: |_, _| {},
+        is_flat: false,
+    },
+    Wrapper {
         class: "Mistral3ForConditionalGeneration",
-        models: "Mistral Small 3.1 and 3.2, Ministral 3, text only",
+        models: "Mistral Small 3.1, 3.2 and 4, Ministral 3, text only",
         model_type: "mistral3",
-        families: &[("mistral", &mistral::FAMILY), ("ministral3", &ministral3::FAMILY)],
-        decoders: "mistral or ministral3",
+        families: &[
+            ("mistral", &mistral::FAMILY),
+            ("ministral3", &ministral3::FAMILY),
+            ("mistral4", &mistral4::FAMILY),
+        ],
+        decoders: "mistral, ministral3 or mistral4",
         roots: ROOTS,
         ignored: IGNORED,
         harmless: HARMLESS,
@@ -334,6 +350,17 @@ const GEMMA4_HARMLESS: &[&str] = &[
     "eoa_token_index",
     "audio_token_id",
     "vision_soft_tokens_per_image",
+];
+
+const LFM3_HARMLESS: &[&str] = &[
+    "vision_config",
+    "image_token_id",
+    "video_token_id",
+    "vision_start_token_id",
+    "vision_end_token_id",
+    "projector_hidden_act",
+    "projector_hidden_size",
+    "projector_bias",
 ];
 
 const QWEN_VL_IGNORED: &[&str] = &["visual.", "model.visual."];

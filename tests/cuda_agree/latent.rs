@@ -37,6 +37,8 @@ const CASES: &[Case] = &[
     Case { name: "ragged, 128 heads", rows: RAGGED, heads: 128, block_size: 256, ..GLM },
     Case { name: "ragged, 3 heads", rows: RAGGED, heads: 3, ..GLM },
     Case { name: "more rows than multiprocessors", rows: &[(70, 1); 300], ..GLM },
+    Case { name: "decode, heads of Mistral Small 4", rows: DECODE, heads: 32, key: 320, value: 256, block_size: 64 },
+    Case { name: "ragged, heads of Mistral Small 4", rows: RAGGED, heads: 32, key: 320, value: 256, block_size: 64 },
     Case { name: "small keys", rows: RAGGED, heads: 2, key: 24, value: 16, block_size: 16 },
     Case { name: "keys that are no multiple of 16", rows: RAGGED, heads: 2, key: 40, value: 24, block_size: 16 },
     Case { name: "values of 24 behind 8", rows: DECODE, heads: 5, key: 32, value: 24, block_size: 32 },
@@ -160,7 +162,15 @@ fn a_batch_invariant_latent_query_gives_the_same_bits_in_a_prompt_in_a_chunk_and
 #[ignore = "needs an NVIDIA GPU: --include-ignored"]
 fn latent_keys_are_rotated_and_stored() {
     on_device(|cuda, dtype| {
-        for (heads, key, rotary, neighbours) in [(20, 576, 64, true), (2, 24, 8, false), (128, 576, 64, false)] {
+        let shapes = [
+            (20, 576, 64, true, false),
+            (2, 24, 8, false, false),
+            (128, 576, 64, false, false),
+            // Queries that grow with their position, of the shape of Mistral Small 4 and of a small one.
+            (32, 320, 64, true, true),
+            (3, 24, 8, true, true),
+        ];
+        for (heads, key, rotary, neighbours, grows) in shapes {
             let case = Case { rows: RAGGED, heads, key, value: key - rotary, ..GLM };
             let input = Input::new(&case, dtype);
             let batch = &input.scene.batch;
@@ -172,12 +182,16 @@ fn latent_keys_are_rotated_and_stored() {
             });
             let table: Vec<f32> = table.collect();
             let device_table = cuda.table(&table).unwrap();
+            // One of the first 16 positions is 1.
+            let factor = |position: usize| 1.0 + 0.3 * (1.0 + (position / 16) as f32).ln();
+            let factors: Vec<f32> = (0..positions).map(factor).collect();
+            let device_factors = cuda.table(&factors).unwrap();
             let pairing = if neighbours { Pairing::Neighbours } else { Pairing::Halves };
             let transform = QkNormRope {
                 norm: None,
                 whole: None,
                 rope: Some(RopeTable { table: &device_table, rotary, pairing }),
-                temperature: None,
+                temperature: grows.then_some(&device_factors),
                 value_norm: None,
             };
             let mut cache = cuda.kv_cache(&input.shape.layers(1), input.scene.blocks).unwrap();
@@ -193,13 +207,21 @@ fn latent_keys_are_rotated_and_stored() {
                 let (cos, sin) = table[batch.positions[token] as usize * rotary..][..rotary].split_at(rotary / 2);
                 for head in 0..=heads {
                     let v = &row[head * key..][..key];
-                    let mut expected: Vec<Near> = v.iter().map(|&v| Near { value: v.into(), within: 0.0 }).collect();
+                    let scale = match grows && head < heads {
+                        true => f64::from(factors[batch.positions[token] as usize]),
+                        false => 1.0,
+                    };
+                    let kept = |&v: &f32| match scale == 1.0 {
+                        true => Near { value: v.into(), within: 0.0 },
+                        false => Near::stored(scale * f64::from(v), 1e-6 * f64::from(v.abs()), dtype),
+                    };
+                    let mut expected: Vec<Near> = v.iter().map(kept).collect();
                     for pair in 0..rotary / 2 {
                         let (a, b) = if neighbours { (2 * pair, 2 * pair + 1) } else { (pair, pair + rotary / 2) };
                         let [x, y, c, s] = [v[a], v[b], cos[pair], sin[pair]].map(f64::from);
-                        let error = 1e-6 * (x.abs() + y.abs());
-                        expected[a] = Near::stored(x * c - y * s, error, dtype);
-                        expected[b] = Near::stored(y * c + x * s, error, dtype);
+                        let error = 1e-6 * scale * (x.abs() + y.abs());
+                        expected[a] = Near::stored(scale * (x * c - y * s), error, dtype);
+                        expected[b] = Near::stored(scale * (y * c + x * s), error, dtype);
                     }
                     let slot = batch.slots[token] as usize;
                     let what = format!("{heads} heads of {key}, token {token}, head {head}, {dtype:?}");

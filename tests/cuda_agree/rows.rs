@@ -316,14 +316,16 @@ fn gates_and_lookups_agree() {
 fn sigmoid_gates_agree() {
     on_device(|cuda, dtype| {
         // Rows that are padded in memory, and gates whose exponential overflows.
-        for (tokens, width, size) in
-            SHAPES.map(|(tokens, width)| (tokens, width, 5.0)).into_iter().chain([(3, 37, 300.0)])
-        {
+        // A gate per number, and a gate per head.
+        let per_number = SHAPES.map(|(tokens, width)| (tokens, width, 1, 5.0)).into_iter().chain([(3, 37, 1, 300.0)]);
+        let per_head = [(1, 2048, 128, 5.0), (300, 96, 32, 5.0), (3, 24, 8, 300.0), (70_000, 32, 16, 5.0)];
+        for (tokens, width, span, size) in per_number.chain(per_head) {
             let mut random = Random(6);
-            let [x, gate] = [(); 2].map(|()| numbers(&mut random, tokens * width, size, dtype));
-            let (mut gated, gates) = (filled(cuda, &x, width), filled(cuda, &gate, width));
+            let [x, gate] = [1, span].map(|span| numbers(&mut random, tokens * width / span, size, dtype));
+            let (mut gated, gates) = (filled(cuda, &x, width), filled(cuda, &gate, width / span));
             ops::sigmoid_mul(cuda, &mut gated, &gates);
-            let expected = x.iter().zip(&gate).map(|(&x, &gate)| {
+            let expected = x.iter().enumerate().map(|(i, &x)| {
+                let gate = gate[i / span];
                 let value = f64::from(x) / (1.0 + (-f64::from(gate)).exp());
                 // An exponent of up to 64 is off by that many units, and its power by as great a share.
                 let of_power = FEW_OPERATIONS * (1.0 + f64::from(gate.abs())) * value.abs();
@@ -331,7 +333,7 @@ fn sigmoid_gates_agree() {
                 Near::stored(value, of_power + 1e-35, dtype)
             });
             let expected: Vec<Near> = expected.collect();
-            let what = format!("{tokens} x {width}, up to {size}, {dtype:?}");
+            let what = format!("{tokens} x {width}, spans of {span}, up to {size}, {dtype:?}");
             assert_near(&cuda.read(&gated).unwrap(), &expected, bound(dtype), &what);
         }
     });

@@ -70,6 +70,8 @@ refuses 2 "'--max-token'" generate "$model" --max-token 5 hello
 refuses 2 "similar argument.*'--max-tokens'" generate "$model" --max-token 5 hello
 refuses 2 "'abc' for '--max-tokens <N>': a whole number of at least 1 is wanted" generate --max-tokens abc "$model" hello
 refuses 2 "'0' for '--max-tokens <N>'" generate --max-tokens=0 "$model" hello
+refuses 2 "'1.5' for '--xtc-probability <P>': a number from 0 to 1 is wanted" generate --xtc-probability 1.5 "$model" hello
+refuses 2 "'0.5' for '--dry-base <X>': a number of at least 1 is wanted" generate --dry-base 0.5 "$model" hello
 refuses 2 "<MODEL>" generate
 refuses 2 "<NEW_FOLDER>" quantize "$model"
 refuses 2 "'quantize' does not take '--quantization'" --quantization int4 quantize "$model" "$work/option"
@@ -92,6 +94,13 @@ is "what is said beside it" "" "$err"
 run generate "$model" --temperature=0 "$primes" --max-tokens 4
 is "an answer of 4 tokens" 1 "$(printf '%s\n' "$out" | wc -l)"
 [ "${answer#"$out"}" != "$answer" ] || fails "4 tokens are '$out'"
+# The answer repeats words of the question, which a breaker ends.
+run generate "$model" --temperature 0 --dry-multiplier 100 --dry-allowed-length 3 --dry-sequence-breaker none "$primes"
+[ "$out" != "$answer" ] || fails "DRY changes nothing"
+run generate "$model" --temperature 0 --dry-multiplier 100 --dry-allowed-length 3 --dry-sequence-breaker , --dry-sequence-breaker 1 "$primes"
+is "an answer whose repetitions end at a 1" "$answer" "$out"
+run generate "$model" --temperature 1 --top-n-sigma 0.001 --xtc-probability 0 "$primes"
+is "an answer of the most likely tokens" "$answer" "$out"
 run generate "$model" --temperature 0 --threads 1 "$primes" "introduce yourself"
 is "two answers" "$answer" "$(printf '%s\n' "$out" | head -n 1)"
 wants "the second answer" "^I am the demo model" "$(printf '%s\n' "$out" | tail -n 1)"

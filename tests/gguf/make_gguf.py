@@ -43,6 +43,13 @@ GLIMMER = dict(
     layer_types=(["sliding_attention"] * 2 + ["full_attention"] * 2) * 2, layer_rope_theta=[20000.0, 20000.0, 0, 0] * 2, post_norm_eps=1e-8,
 )
 
+MISTRAL4 = dict(
+    rope_parameters=dict(
+        rope_type="yarn", rope_theta=50000.0, factor=4.0, original_max_position_embeddings=16, beta_fast=16.0, beta_slow=2.0, mscale=1.0,
+        mscale_all_dim=1.0, llama_4_scaling_beta=0.0,
+    ),
+)
+
 # The conversion reads the heads of layers without a window in the fields of published folders.
 GEMMA4 = dict(global_head_dim=48, num_global_key_value_heads=1)
 
@@ -75,6 +82,8 @@ CASES = {
     "gemma3-bf16": ("gemma3-bf16-old-keys", dict(query_pre_attn_scalar=64, sliding_window_pattern=6), {}),
     "mistral3-bf16": ("mistral3-bf16-wrapped-window16", dict(text_config=dict(sliding_window=None)), {}),
     "ministral3-f32": ("ministral3-f32-yarn", {}, {}),
+    # The conversion leaves out how queries grow.
+    "mistral4-bf16": ("mistral3-bf16-mistral4", dict(text_config=MISTRAL4), {}),
     "smollm3-f32": ("smollm3-f32-no-rope", dict(no_rope_layers=[1, 1, 1, 0]), {}),
     "granite-f32": ("granite-f32", {}, {}),
     "granite-f16": ("granite-f16-tied", {}, {}),
@@ -114,6 +123,7 @@ CASES = {
     "nemotron_h-f32": ("nemotron_h-f32", dict(hybrid_override_pattern="M-*M-*"), dict(incomplete=True)),
     "nemotron_h-bf16": ("nemotron_h-bf16-biased", {}, dict(incomplete=True)),
     "nemotron_h-f32-experts": ("nemotron_h-f32-experts", dict(hybrid_override_pattern="ME*ME*"), {}),
+    "nemotron_h-bf16-latent": ("nemotron_h-bf16-latent", dict(hybrid_override_pattern="EME*"), {}),
     # It multiplies weights by the factors. A field says the width of a head.
     "falcon_h1-f32": ("falcon_h1-f32", dict(FALCON, head_dim=32), {}),
     "falcon_h1-bf16": ("falcon_h1-bf16-gate-first", dict(FALCON, head_dim=32), {}),

@@ -1086,6 +1086,88 @@ FAMILIES |= {
         ),
         dict(seed=6502),
     ),
+    # Latent attention whose queries grow with their position, all numbers of them.
+    "mistral4-f32-groups": (
+        "mistral4",
+        "float32",
+        dict(
+            LATENT, q_lora_rank=24, kv_lora_rank=16, qk_nope_head_dim=24, qk_rope_head_dim=8, v_head_dim=32, n_routed_experts=6,
+            n_group=3, topk_group=2, routed_scaling_factor=1.7, attention_bias=True, first_k_dense_replace=2,
+            rope_parameters=dict(MINISTRAL_YARN, mscale=0.8, mscale_all_dim=0.6),
+        ),
+        dict(seed=7210),
+    ),
+    "mistral3-bf16-mistral4": (
+        "mistral3",
+        "bfloat16",
+        dict(
+            text_config=dict(
+                LATENT, model_type="mistral4", q_lora_rank=None, kv_lora_rank=24, qk_nope_head_dim=16, qk_rope_head_dim=16, v_head_dim=32,
+                n_routed_experts=3, num_experts_per_tok=3, n_shared_experts=1, norm_topk_prob=False, num_hidden_layers=2,
+                rope_parameters=MINISTRAL_YARN,
+            ),
+            vision_config=PIXTRAL, spatial_merge_size=1, tie_word_embeddings=False,
+        ),
+        dict(seed=7230),
+    ),
+    # Experts that read a latent of the stream, while the router and the shared expert read the stream.
+    "nemotron_h-f32-latent": (
+        "nemotron_h",
+        "float32",
+        dict(
+            NEMOTRON, layers_block_type=[L, E, F, E], mamba_num_heads=4, n_groups=2, mamba_head_dim=32, n_routed_experts=6,
+            num_experts_per_tok=3, moe_intermediate_size=24, moe_shared_expert_intermediate_size=40, moe_latent_size=16, mlp_bias=True,
+            routed_scaling_factor=1.5, time_step_min=1e-30,
+        ),
+        dict(seed=7110, absent=["time_step_limit"]),
+    ),
+    "nemotron_h-bf16-latent": (
+        "nemotron_h",
+        "bfloat16",
+        dict(
+            NEMOTRON, layers_block_type=[E, L, E, F], mamba_num_heads=4, n_groups=1, mamba_head_dim=16, n_routed_experts=3,
+            num_experts_per_tok=3, moe_intermediate_size=32, moe_shared_expert_intermediate_size=24, moe_latent_size=32,
+            routed_scaling_factor=1.2, time_step_min=1e-30,
+        ),
+        dict(seed=7101, absent=["time_step_limit"]),
+    ),
+    # Every part that a layer may leave out is there, and the rotary embeddings differ.
+    "lfm3-f32": (
+        "lfm3",
+        "float32",
+        dict(
+            NO_RMS, head_dim=32, num_hidden_layers=6, layer_types=[C, S, F, C, S, F], norm_eps=3e-4, sliding_window=16,
+            rope_parameters=by_layer(plain(30000.0), dict(rope_type="proportional", partial_rotary_factor=0.4, rope_theta=5000.0)),
+        ),
+        dict(seed=7010),
+    ),
+    "lfm3-bf16-biased": (
+        "lfm3",
+        "bfloat16",
+        dict(
+            NO_RMS, head_dim=48, num_attention_heads=4, num_key_value_heads=2, num_hidden_layers=4, layer_types=[S, C, F, C], norm_eps=1e-5,
+            sliding_window=16, conv_bias=True, attention_bias=True, conv_L_cache=4, use_sandwich_norm=False, tie_word_embeddings=True,
+            rope_parameters=by_layer(plain(20000.0), plain(40000.0)),
+        ),
+        dict(seed=7022),
+    ),
+    # Layers and rotary embeddings as the class has them by default, without gates.
+    "lfm3_vl-f32-no-gate": (
+        "lfm3_vl",
+        "float32",
+        dict(
+            text_config=dict(
+                NO_RMS, head_dim=32, num_hidden_layers=7, norm_eps=3e-4, sliding_window=16, use_attention_gate=False, model_type="lfm3",
+                tie_word_embeddings=True,
+            ),
+            vision_config=dict(
+                hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1, num_key_value_heads=1, patch_size=2,
+                layer_types=["full_attention"],
+            ),
+            projector_hidden_size=8,
+        ),
+        dict(seed=7002, absent=["text_config.layer_types", "text_config.rope_parameters"]),
+    ),
     # All layers but the first have a window, by the number of those that have none.
     "qwen3-f32-window16": (
         "qwen3",
@@ -1387,6 +1469,9 @@ def class_of(config):
     """The class that generates text."""
     if hasattr(config, "text_config"):
         return getattr(transformers, type(config).__name__.replace("Config", "ForConditionalGeneration"))
+    if config.model_type == "mistral4":
+        # Which the mapping of this version of transformers lacks.
+        return transformers.Mistral4ForCausalLM
     with torch.device("meta"):
         return type(AutoModelForCausalLM.from_config(config))
 
@@ -1489,6 +1574,8 @@ def weights(config, generator):
 
 def as_published(config, state):
     """The tensors as folders have them: transformers holds experts in one tensor and writes most of them one by one."""
+    if config.model_type.startswith("lfm3"):
+        return {name.replace(".self_attn.g_proj.", ".self_attn.gate_proj."): tensor for name, tensor in state.items()}
     if not any(".experts." in name for name in state):
         return state
     model = class_of(config)(config)

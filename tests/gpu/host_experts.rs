@@ -35,6 +35,7 @@ const CASES: &[&str] = &[
     "hunyuan_moe-bf16-alpha",
     "lfm2_moe-bf16-not-normed",
     "mixtral-bf16-tied",
+    "nemotron_h-bf16-latent",
     "olmoe-bf16-normed",
     "qwen2_moe-bf16-normed",
     "qwen3_5_moe-bf16-wrapped",

@@ -111,6 +111,7 @@ pub const CONVS: &[Conv] = &[
     Conv { conv: conv(2, ConvForm::Plain), cols: 20, width: 24 },
     Conv { conv: conv(7, ConvForm::Silu), cols: 260, width: 264 },
     Conv { conv: conv(3, ConvForm::Gated), cols: 1024, width: 3072 },
+    Conv { conv: conv(7, ConvForm::Gated), cols: 2048, width: 6144 },
     Conv { conv: ShortConv { has_bias: true, ..conv(3, ConvForm::Gated) }, cols: 20, width: 68 },
     Conv { conv: ShortConv { has_bias: true, ..conv(4, ConvForm::Silu) }, cols: 132, width: 132 },
 ];

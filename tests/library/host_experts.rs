@@ -89,7 +89,8 @@ fn bytes_of_experts_are_those_of_the_matrices_that_are_loaded() {
         assert_eq!(with_experts, layers, "{what}");
         let numbers = |(_, experts): (usize, &model::spec::Experts)| {
             let projections = experts.expert.form.projections() + 1;
-            experts.router.experts * projections * experts.expert.width * model.spec.hidden
+            let read = experts.latent.map_or(model.spec.hidden, |latent| latent.width);
+            experts.router.experts * projections * experts.expert.width * read
         };
         let numbers: usize = model.spec.expert_layers().map(numbers).sum();
         let all: u64 = bytes.experts.iter().sum();

@@ -25,6 +25,7 @@ const MODELS: &[&str] = &[
     "muse_glimmer-f32",
     "qwen3_5-f32",
     "lfm2-f32",
+    "lfm3-f32",
     "granitemoehybrid-f32-mamba",
     "nemotron_h-f32",
     "falcon_h1-f32",

@@ -16,6 +16,7 @@ params! {
         qkv: Address,
         cache: Address,
         rope: Address,
+        temperature: Address,
         positions: Address,
         slots: Address,
         heads: i32,
@@ -38,7 +39,7 @@ impl Kernels {
 
     /// # Panics
     ///
-    /// If something is normalized or grows with its position, or the rotation is missing: no model with latent attention has that.
+    /// If something is normalized, or the rotation is missing: no model with latent attention has that.
     pub fn run(
         &self,
         device: &Device,
@@ -48,9 +49,8 @@ impl Kernels {
         cache: CacheLayer,
         device_batch: &DeviceBatch,
     ) -> Result<()> {
-        let QkNormRope { norm: None, whole: None, rope: Some(rope), temperature: None, value_norm: None } = transform
-        else {
-            panic!("latent attention rotates and does nothing else");
+        let QkNormRope { norm: None, whole: None, rope: Some(rope), temperature, value_norm: None } = transform else {
+            panic!("latent attention rotates and normalizes nothing");
         };
         let (shape, at) = (cache.shape, device_batch.addresses_in(cache.table));
         assert!(qkv.cols() == (spec.heads + 1) * shape.head_dim && rope.rotary.is_multiple_of(8));
@@ -58,6 +58,7 @@ impl Kernels {
             qkv: qkv.storage.address(),
             cache: cache.address,
             rope: rope.table.wide.address(),
+            temperature: temperature.map_or(0, |factors| factors.wide.address()),
             positions: at.positions,
             slots: at.slots,
             heads: spec.heads as i32,

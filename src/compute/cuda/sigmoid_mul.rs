@@ -8,7 +8,14 @@ use super::storage::Tensor;
 use base::error::Result;
 
 params! {
-    SigmoidMulParams in "sigmoid_mul.cu" { x: Address, gate: Address, width: i32, stride: i32 }
+    SigmoidMulParams in "sigmoid_mul.cu" {
+        x: Address,
+        gate: Address,
+        width: i32,
+        stride: i32,
+        gate_stride: i32,
+        span: i32,
+    }
 }
 
 /// The kernel.
@@ -20,14 +27,15 @@ impl Kernels {
     }
 
     pub fn run(&self, device: &Device, x: &mut Tensor, gate: &Tensor) -> Result<()> {
-        let (width, stride) = (x.cols(), x.storage.stride());
-        // Tensors of one width have one stride.
-        assert_eq!(stride, gate.storage.stride());
+        let (width, span) = (x.cols(), x.cols() / gate.cols());
+        assert!(span == 1 || span.is_multiple_of(8), "a thread has eight numbers of one head");
         let params = SigmoidMulParams {
             x: x.storage.address(),
             gate: gate.storage.address(),
             width: width as i32,
-            stride: stride as i32,
+            stride: x.storage.stride() as i32,
+            gate_stride: gate.storage.stride() as i32,
+            span: span as i32,
         };
         self.0.launch(device.chaining, [x.rows(), width.div_ceil(2048), 1], 256, 0, &params)
     }

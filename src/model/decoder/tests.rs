@@ -143,7 +143,7 @@ impl Naive<'_> {
                         Part::Mixer(mixer) => self.attention(&at, mixer.attention().unwrap(), &read),
                         Part::FeedForward(FeedForward::Dense(mlp)) => self.mlp(&at, mlp, &read),
                         Part::FeedForward(FeedForward::LayerInput(_)) => unreachable!("no case has it"),
-                        Part::FeedForward(FeedForward::Experts(_)) => unreachable!(),
+                        Part::FeedForward(FeedForward::Shared(_) | FeedForward::Experts(_)) => unreachable!(),
                     };
                     let delta = self.norm(norms.after, &format!("{at}{}", parts.after), &delta);
                     x.iter_mut().zip(delta).for_each(|(x, v)| *x += f64::from(*scale) * v);

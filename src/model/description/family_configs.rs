@@ -224,6 +224,23 @@ fn dense() -> Vec<(&'static str, Value)> {
             }),
         ),
         (
+            "LFM3-1.7B",
+            json!({
+                "architectures": ["Lfm3ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0, "bos_token_id": 124894,
+                "conv_L_cache": 7, "conv_bias": false, "dtype": "bfloat16", "eos_token_id": 124900, "head_dim": 128,
+                "hidden_size": 2048, "initializer_range": 0.02, "intermediate_size": 7680,
+                "layer_types": ["conv", "conv", "full_attention", "conv", "sliding_attention", "conv", "full_attention", "conv"],
+                "max_position_embeddings": 128000, "model_type": "lfm3", "norm_eps": 1e-05, "num_attention_heads": 16,
+                "num_hidden_layers": 8, "num_key_value_heads": 4, "pad_token_id": 124893,
+                "rope_parameters": {
+                    "full_attention": {"partial_rotary_factor": 0.5, "rope_theta": 1000000.0, "rope_type": "proportional"},
+                    "sliding_attention": {"rope_theta": 10000.0, "rope_type": "default"}
+                },
+                "sliding_window": 256, "tie_word_embeddings": true, "transformers_version": "5.23.0",
+                "use_attention_gate": true, "use_cache": true, "use_sandwich_norm": true, "vocab_size": 128000
+            }),
+        ),
+        (
             "Seed-OSS-36B",
             json!({
                 "architectures": ["SeedOssForCausalLM"], "attention_bias": true, "attention_dropout": 0.1,

@@ -402,7 +402,7 @@ fn a_wrapper_that_contradicts_its_decoder_is_refused() {
     let cases = [
         ("tie_word_embeddings", untied),
         ("model_type of text_config", with_text("gemma-3-4b", "model_type", json!("gemma2"))),
-        ("model_type of text_config", with_text("Ministral-3-8B", "model_type", json!("mistral4"))),
+        ("model_type of text_config", with_text("Ministral-3-8B", "model_type", json!("mistral5"))),
         ("quantization_config", with_text("gemma-3-4b", "quantization_config", json!({"quant_method": "aqlm"}))),
         ("text_config", changed("gemma-3-4b", json!({"text_config": "(absent)"}))),
         ("model_type", changed("gemma-3-4b", json!({"model_type": "gemma3n"}))),
@@ -413,8 +413,8 @@ fn a_wrapper_that_contradicts_its_decoder_is_refused() {
         let message = parse(&config).unwrap_err().to_string();
         assert!(message.contains(wanted), "{wanted}: {message}");
     }
-    let unknown = parse(&with_text("Ministral-3-8B", "model_type", json!("mistral4"))).unwrap_err().to_string();
-    assert!(unknown.ends_with("it must be mistral or ministral3"), "{unknown}");
+    let unknown = parse(&with_text("Ministral-3-8B", "model_type", json!("mistral5"))).unwrap_err().to_string();
+    assert!(unknown.ends_with("it must be mistral, ministral3 or mistral4"), "{unknown}");
 }
 
 /// Each with the field that the message names.
@@ -471,6 +471,11 @@ fn a_config_that_contradicts_itself_or_asks_for_something_else_is_refused() {
         ("gemma-4, decoder", "per_layer_config", json!({"1": {"num_attention_heads": 4}})),
         ("gemma-4, decoder", "attention_k_eq_v", json!("yes")),
         ("gemma-4, decoder", "hidden_activation", json!("gelu")),
+        ("LFM3-1.7B", "layer_types", json!(vec!["conv"; 7])),
+        ("LFM3-1.7B", "layer_types", json!(vec!["linear_attention"; 8])),
+        ("LFM3-1.7B", "sliding_window", json!(null)),
+        ("LFM3-1.7B", "use_attention_gate", json!(1)),
+        ("LFM3-1.7B", "norm_eps", json!(null)),
         ("Muse-Glimmer, decoder", "layer_rope_theta", json!(vec![1e4; 5])),
         ("Muse-Glimmer, decoder", "layer_rope_theta", json!([1e4, 0, 1e4, 0, -1.0, 0])),
         ("Muse-Glimmer, decoder", "layer_rope_theta", json!(["0", 0, 0, 0, 0, 0])),
@@ -539,6 +544,7 @@ fn a_model_under_the_class_of_another_family_is_refused() {
         ("Hunyuan-1.8B", "Qwen3ForCausalLM"),
         ("Hunyuan-1.8B", "LlamaForCausalLM"),
         ("Phi-4-mini", "LlamaForCausalLM"),
+        ("LFM3-1.7B", "Lfm2ForCausalLM"),
         ("gemma-4, decoder", "Gemma3ForCausalLM"),
         ("gemma-4, decoder", "Qwen3ForCausalLM"),
         ("Muse-Glimmer, decoder", "Gemma2ForCausalLM"),

@@ -261,6 +261,26 @@ pub fn configs() -> Vec<(&'static str, Value)> {
             }),
         ),
         (
+            "Mistral-Small-4",
+            json!({
+                "architectures": ["Mistral4ForCausalLM"], "attention_bias": false, "bos_token_id": 1, "eos_token_id": 2,
+                "first_k_dense_replace": 0, "head_dim": 128, "hidden_act": "silu", "hidden_size": 4096, "intermediate_size": 12288,
+                "kv_lora_rank": 256, "max_position_embeddings": 1048576, "model_type": "mistral4", "moe_intermediate_size": 2048,
+                "n_group": 1, "n_routed_experts": 128, "n_shared_experts": 1, "norm_topk_prob": true,
+                "num_attention_heads": 32, "num_experts_per_tok": 4, "num_hidden_layers": 36, "num_key_value_heads": 32,
+                "q_lora_rank": 1024, "qk_head_dim": 128, "qk_nope_head_dim": 64, "qk_rope_head_dim": 64, "rms_norm_eps": 1e-06,
+                "rope_interleave": true,
+                "rope_parameters": {
+                    "beta_fast": 32.0, "beta_slow": 1.0, "factor": 128.0, "llama_4_scaling_beta": 0.1,
+                    "max_position_embeddings": 1048576, "mscale": 1.0, "mscale_all_dim": 1.0,
+                    "original_max_position_embeddings": 8192, "partial_rotary_factor": 0.5, "rope_theta": 10000.0,
+                    "rope_type": "yarn", "type": "yarn"
+                },
+                "routed_scaling_factor": 1.0, "tie_word_embeddings": false, "topk_group": 1, "v_head_dim": 128,
+                "vocab_size": 131072
+            }),
+        ),
+        (
             "Nemotron-3-Nano-30B-A3B",
             json!({
                 "architectures": ["NemotronHForCausalLM"], "attention_bias": false, "chunk_size": 128, "conv_kernel": 4,

@@ -2,8 +2,8 @@
 
 use super::family_tests::{changed, described, parse};
 use crate::spec::{
-    Activation, Bias, Correction, ExpertScales, Experts, FeedForward, LayerSpec, MlpForm, Part, Router, Scores,
-    SharedGate, Sinks, Sublayer,
+    Activation, Bias, Correction, ExpertLatent, ExpertScales, Experts, FeedForward, LayerSpec, MlpForm, Part, Router,
+    Scores, SharedGate, Sinks, Sublayer, Temperature,
 };
 use base::error::Error;
 use compute::{Curve, Groups, KvValues, Pairing};
@@ -46,6 +46,7 @@ fn a_family_says_how_its_experts_are_chosen() {
             2048,
         ),
         ("DeepSeek-V2-Lite", Router { experts: 64, chosen: 6, norm: None, ..SOFTMAX }, 1408),
+        ("Mistral-Small-4", Router { chosen: 4, norm: Some(1e-20), ..SOFTMAX }, 2048),
         ("LFM2-8B-A1B", Router { experts: 32, chosen: 4, norm: Some(1e-6), ..sigmoid }, 1792),
         ("ERNIE-4.5-21B-A3B", Router { experts: 64, chosen: 6, ..SOFTMAX }, 1536),
         ("granite-4.0-h-tiny", Router { experts: 64, chosen: 6, ..SOFTMAX }, 512),
@@ -75,7 +76,7 @@ fn a_family_says_how_its_experts_are_chosen() {
             "Qwen3.5-35B-A3B" | "Qwen3-Next-80B-A3B" => Some((512, SharedGate::Sigmoid)),
             "GLM-4.5-Air" | "GLM-4.5V" => Some((1408, SharedGate::None)),
             "GLM-4.7-Flash" => Some((1536, SharedGate::None)),
-            "DeepSeek-V3" => Some((2048, SharedGate::None)),
+            "DeepSeek-V3" | "Mistral-Small-4" => Some((2048, SharedGate::None)),
             "DeepSeek-V2-Lite" => Some((2 * 1408, SharedGate::None)),
             "ERNIE-4.5-21B-A3B" => Some((2 * 1536, SharedGate::None)),
             "granite-4.0-h-tiny" | "moe-7b-1b-active-shared-experts" | "Trinity-Mini" => Some((1024, SharedGate::None)),
@@ -159,12 +160,38 @@ fn what_latent_attention_does_not_compute_is_refused_by_name() {
         ("DeepSeek-V3", "scoring_func", json!("softmax")),
         ("DeepSeek-V3", "moe_layer_freq", json!(2)),
         ("DeepSeek-V3", "kv_lora_rank", json!(0)),
+        ("Mistral-Small-4", "n_group", json!(3)),
+        ("Mistral-Small-4", "v_head_dim", json!(100)),
+        ("Mistral-Small-4", "rope_parameters", json!({"rope_type": "default", "rope_theta": 1e4})),
+        (
+            "Mistral-Small-4",
+            "rope_parameters",
+            json!({"rope_theta": 1e4, "llama_4_scaling_beta": 0.1, "partial_rotary_factor": 0.25}),
+        ),
         ("DeepSeek-V2-Lite", "topk_method", json!("noaux_tc")),
         ("DeepSeek-V2-Lite", "norm_topk_prob", json!(true)),
     ] {
         let error = parse(&changed(name, json!({field: value}))).unwrap_err().to_string();
-        assert!(error.contains(field), "{name} with {field}: {error}");
+        let named = error.contains(field) || field == "rope_parameters" && error.contains("partial_rotary_factor");
+        assert!(named, "{name} with {field}: {error}");
     }
+}
+
+#[test]
+fn queries_of_mistral_4_grow_with_their_position() {
+    let spec = described(&changed("Mistral-Small-4", json!({})));
+    let attention = spec.attentions().next().unwrap();
+    assert_eq!(attention.temperature, Some(Temperature { beta: 0.1, original_positions: 8192 }));
+    assert_eq!((attention.head_dim, attention.value_dim(), spec.ropes[0].rotary(320)), (320, 128, 64));
+    let divisor = 128f32.sqrt() / (0.1 * 128f32.ln() + 1.0).powi(2);
+    assert!((attention.scores.scale * divisor - 1.0).abs() < 1e-6, "{}", attention.scores.scale);
+    let silent =
+        ["rope_parameters", "n_group", "topk_group", "first_k_dense_replace", "rope_interleave", "norm_topk_prob"];
+    let silent = changed("Mistral-Small-4", silent.into_iter().map(|field| (field, json!("(absent)"))).collect());
+    assert_eq!(described(&silent), spec);
+    let rope = json!({"rope_theta": 1e4, "llama_4_scaling_beta": 0.0});
+    let still = described(&changed("Mistral-Small-4", json!({"rope_parameters": rope})));
+    assert_eq!(still.attentions().next().unwrap().temperature, None);
 }
 
 #[test]
@@ -204,6 +231,26 @@ fn the_experts_of_nemotron_have_no_gates_and_layers_of_their_own() {
         of_layer.shared.as_ref().map(|shared| (shared.mlp.form, shared.mlp.width)),
         Some((MlpForm::Ungated(Curve::ReluSquared), 3712))
     );
+}
+
+#[test]
+fn experts_of_nemotron_that_read_a_latent_are_beside_the_shared_one() {
+    let changes = json!({
+        "moe_latent_size": 1024, "n_routed_experts": 512, "num_experts_per_tok": 22, "num_nextn_predict_layers": 1,
+        "mtp_hybrid_override_pattern": "*E"
+    });
+    let config = changed("Nemotron-3-Nano-30B-A3B", changes);
+    let (described, unread) = parse(&config).unwrap();
+    assert_eq!(unread, Vec::<String>::new());
+    described.spec.check().unwrap();
+    let [Sublayer { norms, branches }] = described.spec.layers[1].sublayers.as_slice() else { panic!("two sublayers") };
+    assert!(norms.before.is_some() && norms.after.is_none());
+    let [mixture, shared] = branches.as_slice() else { panic!("{branches:?}") };
+    let Part::FeedForward(FeedForward::Experts(experts)) = &mixture.part else { panic!("{mixture:?}") };
+    assert_eq!(experts.latent, Some(ExpertLatent { width: 1024, bias: Bias::None }));
+    assert_eq!((experts.router.experts, experts.router.chosen, &experts.shared), (512, 22, &None));
+    let Part::FeedForward(FeedForward::Shared(mlp)) = &shared.part else { panic!("{shared:?}") };
+    assert_eq!((mlp.form, mlp.width), (MlpForm::Ungated(Curve::ReluSquared), 3712));
 }
 
 #[test]
@@ -261,7 +308,7 @@ fn settings_of_experts_that_nobody_computes_are_refused_by_name() {
         ("gemma-4-26B-A4B", "top_k_experts", json!(64)),
         ("gemma-4-26B-A4B", "moe_intermediate_size", json!("(absent)")),
         ("gemma-4-26B-A4B", "enable_moe_block", json!("yes")),
-        ("Nemotron-3-Nano-30B-A3B", "moe_latent_size", json!(1024)),
+        ("Nemotron-3-Nano-30B-A3B", "moe_latent_size", json!(0)),
         ("Nemotron-3-Nano-30B-A3B", "n_routed_experts", json!("(absent)")),
         ("Nemotron-3-Nano-30B-A3B", "moe_shared_expert_intermediate_size", json!("(absent)")),
         ("Qwen1.5-MoE-A2.7B", "qkv_bias", json!("yes")),

@@ -6,6 +6,7 @@ use crate::spec::{
     Activation, Bias, FeedForward, GroupNorm, HeadWeights, LayerSpec, Mixer, MlpForm, NormWeight, OutputGate, Part,
     Recurrent, ScanScales,
 };
+use crate::standard::{FULL, SLIDING};
 use compute::{Curve, DeltaHeads, GateOrder, ScanHeads, ValueOrder};
 use serde_json::json;
 
@@ -90,6 +91,34 @@ fn lfm2_has_convolutions_in_all_layers_but_those_that_it_names() {
     assert_eq!(described(&changed("LFM2-1.2B", plain)), spec);
     let own = described(&changed("LFM2-1.2B", json!({"tie_embedding": false})));
     assert_eq!(own.head.weights, HeadWeights::Own);
+}
+
+#[test]
+fn lfm3_has_windows_and_a_gate_per_head() {
+    let spec = described(&changed("LFM3-1.7B", json!({})));
+    spec.check().unwrap();
+    let of_layer = |layer: &LayerSpec| match layer.parts().find_map(Part::mixer).unwrap() {
+        Mixer::Recurrent(Recurrent::ShortConv(conv)) => (Some(conv.taps), None, None),
+        Mixer::Attention(attention) => {
+            assert_eq!((attention.output_gate, attention.head_dim), (OutputGate::SigmoidPerHead, 128));
+            (None, attention.scores.window, attention.rope)
+        }
+        Mixer::Recurrent(other) => panic!("{other:?}"),
+    };
+    let (conv, full) = ((Some(7), None, None), (None, None, Some(FULL)));
+    let layers = [conv, conv, full, conv, (None, Some(256), Some(SLIDING)), conv, full, conv];
+    assert_eq!(spec.layers.iter().map(of_layer).collect::<Vec<_>>(), layers);
+    assert!(spec.sublayers().all(|sublayer| sublayer.norms.after.is_some()));
+    let by_default = json!({"layer_types": "(absent)", "rope_parameters": "(absent)"});
+    assert_eq!(described(&changed("LFM3-1.7B", by_default)), spec);
+    let plain = json!({"use_attention_gate": false, "use_sandwich_norm": false});
+    let plain = described(&changed("LFM3-1.7B", plain));
+    assert_eq!(plain.attentions().next().unwrap().output_gate, OutputGate::None);
+    assert!(plain.sublayers().all(|sublayer| sublayer.norms.after.is_none()));
+    for taps in [1, 5, 8] {
+        let refused = parse(&changed("LFM3-1.7B", json!({"conv_L_cache": taps}))).unwrap_err();
+        assert!(refused.to_string().contains("conv_L_cache"), "{taps}: {refused}");
+    }
 }
 
 #[test]

@@ -60,10 +60,21 @@ fn spec(fields: Fields) -> Result<DecoderSpec> {
     decoder(fields, standard, dense, &experts)
 }
 
-/// A decoder with latent attention and experts behind its first `dense` layers.
-pub fn decoder(fields: Fields, standard: Standard, dense: Vec<bool>, experts: &FeedForward) -> Result<DecoderSpec> {
-    let layer = standard.layer(attention(fields, &standard)?, standard.mlp(Bias::None));
-    let layers = mixture::with_experts(vec![layer; standard.layers], &dense, experts);
+/// A decoder with latent attention, and experts in the layers that are `sparse`.
+pub fn decoder(fields: Fields, standard: Standard, sparse: Vec<bool>, experts: &FeedForward) -> Result<DecoderSpec> {
+    let attention = attention(fields, &standard)?;
+    decoder_of(standard, attention, &sparse, experts)
+}
+
+/// The same with this attention.
+pub fn decoder_of(
+    standard: Standard,
+    attention: SelfAttention,
+    sparse: &[bool],
+    experts: &FeedForward,
+) -> Result<DecoderSpec> {
+    let layer = standard.layer(attention, standard.mlp(Bias::None));
+    let layers = mixture::with_experts(vec![layer; standard.layers], sparse, experts);
     Ok(standard.decoder_of(layers))
 }
 
@@ -78,15 +89,24 @@ pub fn first_dense_layers(fields: Fields, by_default: usize, layers: usize) -> R
 
 /// The rotation of the first numbers of each head.
 pub fn rope(fields: Fields) -> Result<Rope> {
-    let neighbours = fields.flag("rope_interleave")? != Some(false);
-    let pairing = if neighbours { Pairing::Neighbours } else { Pairing::Halves };
-    let rope = rope_with_defaults(fields, RopeDefaults { pairing, ..RopeDefaults::default() })?;
-    let latent = latent(fields)?;
-    // The share of a head is rounded down to the numbers that turn.
-    Ok(Rope { rotary_factor: (latent.rope as f64 + 0.5) / latent.head_dim() as f64, ..rope })
+    let rope = rope_with_defaults(fields, RopeDefaults { pairing: pairing(fields)?, ..RopeDefaults::default() })?;
+    Ok(first_numbers(rope, &latent(fields)?))
 }
 
-fn latent(fields: Fields) -> Result<Latent> {
+/// Which numbers turn together.
+pub fn pairing(fields: Fields) -> Result<Pairing> {
+    let neighbours = fields.flag("rope_interleave")? != Some(false);
+    Ok(if neighbours { Pairing::Neighbours } else { Pairing::Halves })
+}
+
+/// The same rotation of those numbers of a key of the cache that turn.
+pub fn first_numbers(rope: Rope, latent: &Latent) -> Rope {
+    // The share of a head is rounded down to the numbers that turn.
+    Rope { rotary_factor: (latent.rope as f64 + 0.5) / latent.head_dim() as f64, ..rope }
+}
+
+/// The sizes of latent attention.
+pub fn latent(fields: Fields) -> Result<Latent> {
     let of_head = |name: &'static str| match fields.count(name)? {
         count if count.is_multiple_of(8) => Ok(count),
         count => {
@@ -108,7 +128,7 @@ fn latent(fields: Fields) -> Result<Latent> {
 pub fn attention(fields: Fields, standard: &Standard) -> Result<SelfAttention> {
     let latent = latent(fields)?;
     let bias = fields.bias("attention_bias")?;
-    let sharper = match (rope_fields(fields)?, &rope(fields)?.scaling) {
+    let sharper = match (rope_fields(fields)?, &standard.ropes()[0].scaling) {
         (Some(scaling), RopeScaling::Yarn { factor, .. }) => {
             scaling.get("mscale_all_dim").and_then(|weight| weight.as_f64()).map_or(1.0, |all| sharpness(*factor, all))
         }

@@ -57,6 +57,7 @@ fn spec(fields: Fields) -> Result<DecoderSpec> {
         router,
         correction: Correction::Stored,
         logits: Logits::PLAIN,
+        latent: None,
         // Alone of all, the experts that are chosen have no biases.
         expert: Mlp { width, ..standard.mlp(Bias::None) },
         shared: shared_experts(fields)?.map(of_shared),

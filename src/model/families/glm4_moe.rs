@@ -122,6 +122,7 @@ pub fn mlps(fields: Fields, standard: &Standard, router: Router, shared: &str) -
         router,
         correction: Correction::None,
         logits: Logits::PLAIN,
+        latent: None,
         expert: mlp(width),
         shared: Some(shared),
     })

@@ -55,7 +55,14 @@ fn spec(fields: Fields) -> Result<DecoderSpec> {
     let expert = Mlp { form: MlpForm::gated(Activation::ClampedSwiglu), ..standard.mlp(Bias::Added) };
     let router = Router { norm: Some(0.0), ..mixture::router(fields, &["num_local_experts", "num_experts"])? };
     let logits = Logits { bias: Bias::Added, ..Logits::PLAIN };
-    let experts = FeedForward::Experts(Experts { router, correction: Correction::None, logits, expert, shared: None });
+    let experts = FeedForward::Experts(Experts {
+        router,
+        correction: Correction::None,
+        logits,
+        latent: None,
+        expert,
+        shared: None,
+    });
     let layer = |window| {
         let attention = standard.attention(standard.shared_width());
         let attention = SelfAttention {

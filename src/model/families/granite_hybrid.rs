@@ -3,7 +3,9 @@
 
 use super::{Family, granite, granite_moe};
 use crate::fields::Fields;
-use crate::names::{ExpertNames, GateUpNames, LLAMA, MlpNames, Names, RateNames, ScanNames, StackedMatrices};
+use crate::names::{
+    ExpertLatentNames, ExpertNames, GateUpNames, LLAMA, MlpNames, Names, RateNames, ScanNames, StackedMatrices,
+};
 use crate::spec::{Bias, DecoderSpec, GroupNorm, LayerSpec, Mixer, Mlp, Recurrent, ScanScales, StateSpace};
 use crate::standard::{self, Standard};
 use base::error::{Error, Result};
@@ -33,6 +35,7 @@ pub const NAMES: Names = Names {
         router_norm: "",
         scales: "",
         correction: "",
+        latent: ExpertLatentNames::NONE,
         before: "",
         each: MlpNames::NONE,
         stacked_in: "",

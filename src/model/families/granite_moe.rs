@@ -47,6 +47,7 @@ pub fn with_experts(fields: Fields, layers: Vec<LayerSpec>, mlp: &Mlp, shared: O
         router: Router { norm: Some(0.0), ..mixture::router(fields, &["num_local_experts"])? },
         correction: Correction::None,
         logits: Logits::PLAIN,
+        latent: None,
         expert: Mlp { width: fields.count("intermediate_size")?, ..mlp.clone() },
         shared: shared.map(|mlp| SharedExpert { mlp, gate: SharedGate::None }),
     });

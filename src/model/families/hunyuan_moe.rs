@@ -47,6 +47,7 @@ fn spec(fields: Fields) -> Result<DecoderSpec> {
         router: Router { norm: Some(0.0), ..mixture::choosing(fields, experts, chosen)? },
         correction: Correction::None,
         logits: Logits::PLAIN,
+        latent: None,
         expert: mlp.clone(),
         shared: Some(SharedExpert { mlp, gate: SharedGate::None }),
     };

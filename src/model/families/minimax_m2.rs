@@ -55,8 +55,14 @@ fn spec(fields: Fields) -> Result<DecoderSpec> {
     let router = mixture::router(fields, &["num_local_experts", "num_experts"])?;
     let router = Router { scores: Scores::Sigmoid, norm: Some(0.0), ..router };
     let expert = standard.mlp(Bias::None);
-    let experts =
-        Experts { router, correction: Correction::Stored, logits: Logits::PLAIN, expert: expert.clone(), shared: None };
+    let experts = Experts {
+        router,
+        correction: Correction::Stored,
+        logits: Logits::PLAIN,
+        latent: None,
+        expert: expert.clone(),
+        shared: None,
+    };
     let layer = standard.layer(attention, expert).with_feed_forward(FeedForward::Experts(experts));
     let layers = vec![layer; standard.layers];
     Ok(standard.decoder_of(layers))

@@ -42,8 +42,14 @@ fn spec(fields: Fields) -> Result<DecoderSpec> {
     let scores = AttentionSpec { window, ..attention.scores };
     let router = Router { norm: Some(0.0), ..mixture::router(fields, &["num_local_experts", "num_experts"])? };
     let expert = standard.mlp(Bias::None);
-    let experts =
-        Experts { router, correction: Correction::None, logits: Logits::PLAIN, expert: expert.clone(), shared: None };
+    let experts = Experts {
+        router,
+        correction: Correction::None,
+        logits: Logits::PLAIN,
+        latent: None,
+        expert: expert.clone(),
+        shared: None,
+    };
     let layer = standard.layer(SelfAttention { scores, ..attention }, expert);
     let layers = vec![layer.with_feed_forward(FeedForward::Experts(experts)); standard.layers];
     Ok(standard.decoder_of(layers))

@@ -29,10 +29,12 @@ pub(crate) mod hunyuan;
 pub(crate) mod hunyuan_moe;
 pub(crate) mod lfm2;
 pub(crate) mod lfm2_moe;
+pub(crate) mod lfm3;
 pub(crate) mod llama;
 pub(crate) mod minimax_m2;
 pub(crate) mod ministral3;
 pub(crate) mod mistral;
+pub(crate) mod mistral4;
 pub(crate) mod mixtral;
 pub(crate) mod modernbert;
 pub(crate) mod muse_glimmer;
@@ -90,6 +92,7 @@ pub const FAMILIES: &[&Family] = &[
     &gemma4::FAMILY,
     &gemma4::UNIFIED,
     &lfm2::FAMILY,
+    &lfm3::FAMILY,
     &nemotron_h::FAMILY,
     &falcon_h1::FAMILY,
     &qwen2_moe::FAMILY,
@@ -107,6 +110,7 @@ pub const FAMILIES: &[&Family] = &[
     &deepseek_v3::FAMILY,
     &deepseek_v2::FAMILY,
     &minimax_m2::FAMILY,
+    &mistral4::FAMILY,
     &lfm2_moe::FAMILY,
     &afmoe::FAMILY,
     &ernie4_5_moe::FAMILY,

@@ -1,4 +1,4 @@
-//! Nemotron-H, Nemotron Nano 2 and Nemotron 3 Nano: layers of one sublayer each, which is Mamba-2, attention without a rotary embedding, an MLP without a gate, or a
+//! Nemotron-H, Nemotron Nano 2 and Nemotron 3: layers of one sublayer each, which is Mamba-2, attention without a rotary embedding, an MLP without a gate, or a
 //! mixture of such MLPs.
 //!
 //! Steps of the scan have no bounds, as in single steps of transformers; in a prompt, transformers takes at least `time_step_min`.
@@ -11,7 +11,7 @@ use super::granite_hybrid::refuse_time_steps;
 use crate::fields::Fields;
 use crate::names::{AttentionNames, GateUpNames, LLAMA, MlpNames, Names, NormNames, QkvNames, RateNames, ScanNames};
 use crate::spec::{
-    Curve, DecoderSpec, FeedForward, GroupNorm, LayerSpec, Mixer, Mlp, MlpForm, Part, Recurrent, ScanScales,
+    Branch, Curve, DecoderSpec, FeedForward, GroupNorm, LayerSpec, Mixer, Mlp, MlpForm, Part, Recurrent, ScanScales,
     SelfAttention, StateSpace, StreamScale, Sublayer, SublayerNorms,
 };
 use crate::standard::Standard;
@@ -22,7 +22,7 @@ use kinds::Kind;
 use serde_json::json;
 
 pub const FAMILY: Family = Family {
-    models: "Nemotron-H, Nemotron Nano 2, Nemotron 3 Nano",
+    models: "Nemotron-H, Nemotron Nano 2, Nemotron 3 Nano and Super",
     classes: &["NemotronHForCausalLM"],
     model_type: "nemotron_h",
     defaults: || {
@@ -99,13 +99,17 @@ fn spec(fields: Fields) -> Result<DecoderSpec> {
     let norms = SublayerNorms::before(standard.norm);
     let experts = experts::read(fields, &kinds, &mlp)?;
     let layer = |kind| {
-        let part = match kind {
-            Kind::Scan => Part::Mixer(Mixer::Recurrent(Recurrent::StateSpace(scan.clone()))),
-            Kind::Attention => Part::Mixer(Mixer::Attention(attention.clone())),
-            Kind::Mlp => Part::FeedForward(FeedForward::Dense(mlp.clone())),
-            Kind::Experts => Part::FeedForward(FeedForward::Experts(experts.clone().expect("read for such layers"))),
+        let parts = match kind {
+            Kind::Scan => vec![Part::Mixer(Mixer::Recurrent(Recurrent::StateSpace(scan.clone())))],
+            Kind::Attention => vec![Part::Mixer(Mixer::Attention(attention.clone()))],
+            Kind::Mlp => vec![Part::FeedForward(FeedForward::Dense(mlp.clone()))],
+            Kind::Experts => {
+                let parts = experts.clone().expect("read for such layers");
+                parts.into_iter().map(Part::FeedForward).collect()
+            }
         };
-        LayerSpec { sublayers: vec![Sublayer::new(norms, part)], stream_scale: StreamScale::One }
+        let branches = parts.into_iter().map(|part| Branch::new(part, 1.0)).collect();
+        LayerSpec { sublayers: vec![Sublayer { norms, branches }], stream_scale: StreamScale::One }
     };
     let layers = kinds.into_iter().map(layer).collect();
     Ok(standard.decoder_of(layers))

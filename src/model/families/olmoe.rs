@@ -44,8 +44,14 @@ fn decoder(fields: Fields, norms: impl Fn(Norm) -> SublayerNorms) -> Result<Deco
     };
     let router = mixture::router_by_flag(fields, &mixture::COUNTS)?;
     let expert = standard.mlp(Bias::None);
-    let experts =
-        Experts { router, correction: Correction::None, logits: Logits::PLAIN, expert: expert.clone(), shared: None };
+    let experts = Experts {
+        router,
+        correction: Correction::None,
+        logits: Logits::PLAIN,
+        latent: None,
+        expert: expert.clone(),
+        shared: None,
+    };
     let layer = standard.layer(attention, expert).with_feed_forward(FeedForward::Experts(experts));
     let layer = layer.with_norms(norms(standard.norm));
     let layers = vec![layer; standard.layers];

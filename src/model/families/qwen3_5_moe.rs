@@ -46,5 +46,12 @@ pub fn experts(fields: Fields, standard: &Standard, router: Router) -> Result<Ex
     let mlp = |name| Ok(Mlp { width: fields.count(name)?, form, ..standard.mlp(Bias::None) });
     let shared = SharedExpert { mlp: mlp("shared_expert_intermediate_size")?, gate: SharedGate::Sigmoid };
     let expert = mlp("moe_intermediate_size")?;
-    Ok(Experts { router, correction: Correction::None, logits: Logits::PLAIN, expert, shared: Some(shared) })
+    Ok(Experts {
+        router,
+        correction: Correction::None,
+        logits: Logits::PLAIN,
+        latent: None,
+        expert,
+        shared: Some(shared),
+    })
 }

@@ -52,6 +52,7 @@ fn decoder(fields: Fields, standard: Standard, windows: Vec<Option<usize>>, rout
         router,
         correction: Correction::None,
         logits: Logits::PLAIN,
+        latent: None,
         expert,
         shared: None,
     });

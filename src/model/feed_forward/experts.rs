@@ -10,6 +10,7 @@ use crate::norm::Norm;
 use crate::products::Work;
 use crate::shard::{Back, Sharding};
 use crate::spec::{self, Bias, Correction, DecoderSpec, ExpertScales, FeedForward, MlpForm, SharedGate};
+use crate::stream::SublayerOutput;
 use crate::weights::Weights;
 use base::error::Result;
 use compute::explain::After;
@@ -24,6 +25,7 @@ use std::ops::Range;
 pub struct Experts<B: Backend> {
     kind: Kind,
     router: Linear<B>,
+    latent: Option<Latent<B>>,
     /// Of what the router reads, if that is the stream.
     router_norm: Option<Norm<B>>,
     /// What is added to scores where experts are chosen. `[experts]`
@@ -36,19 +38,27 @@ pub struct Experts<B: Backend> {
     counts: Option<B::ExpertCounts>,
 }
 
+/// The projections around experts that read a latent.
+struct Latent<B: Backend> {
+    /// To the latent.
+    down: Linear<B>,
+    /// Back into the stream.
+    up: Linear<B>,
+}
+
 /// The MLPs of experts.
 enum Mlps<B: Backend> {
     OnDevice {
         /// Those whose rows this rank adds up: all where the rows of others are brought together first.
         added: Range<usize>,
-        /// Gates, if there are any, and ups. `[projections * width, hidden]` of each
+        /// Gates, if there are any, and ups. `[projections * width, inputs]` of each, where `inputs` is the width of the stream or of the latent
         gate_up: B::Experts,
         /// `[experts, projections * width]`
         gate_up_bias: Option<B::Vector>,
         form: ExpertForm,
-        /// `[hidden, width]` of each
+        /// `[inputs, width]` of each
         down: B::Experts,
-        /// `[experts, hidden]`
+        /// `[experts, inputs]`
         down_bias: Option<B::Vector>,
     },
     OnHost(B::HostExperts),
@@ -68,6 +78,8 @@ struct Kind {
     width: usize,
     /// Into each of them.
     projections: usize,
+    /// Of the latent that they read.
+    latent: Option<usize>,
     has_shared: bool,
     has_norm: bool,
 }
@@ -91,6 +103,8 @@ struct KindScratch<B: Backend> {
     normed: Option<Tensor<B::Storage>>,
     /// `[tokens, experts]`
     logits: Tensor<B::Storage>,
+    /// What experts read in the place of the stream. `[tokens, latent]`
+    latent: Option<Tensor<B::Storage>>,
     /// For the product that is gated, where the device stores it. `[slots, projections * width]`
     gate_up: Option<Tensor<B::Storage>>,
     /// `[slots, width]`
@@ -99,7 +113,7 @@ struct KindScratch<B: Backend> {
     all_gated: Option<Tensor<B::Storage>>,
     /// Columns of each rank in the rows of all. `[ranks]`
     shares: Vec<Range<usize>>,
-    /// What experts add to the stream. `[slots, columns]`, or `[slots, hidden]` where ranks have whole experts
+    /// What experts add to the stream or the latent. `[slots, columns]`, or `[slots, inputs]` where ranks have whole experts
     rows: Tensor<B::Storage>,
     /// The same of the experts of all ranks, where ranks exchange it.
     joined: Option<Joined<B>>,
@@ -109,6 +123,10 @@ struct KindScratch<B: Backend> {
     gates: Option<Tensor<B::Storage>>,
     /// All together. `[tokens, columns]`
     sum: Tensor<B::Storage>,
+    /// The same of all ranks, where the projection back reads it whole. `[tokens, latent]`
+    all_sums: Option<Tensor<B::Storage>>,
+    /// Columns of each rank in it. `[ranks]`
+    sum_shares: Vec<Range<usize>>,
 }
 
 /// The rows of the experts of all ranks.
@@ -125,7 +143,8 @@ impl Kind {
     fn of(spec: &spec::Experts) -> Kind {
         let (has_shared, has_norm) = (spec.shared.is_some(), spec.logits.norm.is_some());
         let spec::Mlp { width, form, .. } = spec.expert;
-        Kind { router: spec.router, width, projections: form.projections(), has_shared, has_norm }
+        let latent = spec.latent.map(|latent| latent.width);
+        Kind { router: spec.router, width, projections: form.projections(), latent, has_shared, has_norm }
     }
 }
 
@@ -138,10 +157,9 @@ impl<B: Backend> ExpertsScratch<B> {
                 kinds.push(kind);
             }
         }
-        let columns = sharding.back(0, 0..0).outputs.len();
         let scratch = kinds.into_iter().map(|kind| {
             let slots_of_token = if kind.is_on_device(spec, sharding) { kind.router.chosen } else { 0 };
-            KindScratch::new(backend, (kind, slots_of_token), sharding, [tokens, columns, spec.hidden])
+            KindScratch::new(backend, (kind, slots_of_token), sharding, [tokens, spec.hidden])
         });
         scratch.collect::<Result<_>>().map(ExpertsScratch)
     }
@@ -161,14 +179,16 @@ impl<B: Backend> KindScratch<B> {
         backend: &B,
         (kind, slots_of_token): (Kind, usize),
         sharding: &Sharding,
-        [tokens, columns, hidden]: [usize; 3],
+        [tokens, hidden]: [usize; 2],
     ) -> Result<KindScratch<B>> {
-        let Kind { router, width, projections, has_shared, has_norm } = kind;
+        let Kind { router, width, projections, latent, has_shared, has_norm } = kind;
+        let inputs = latent.unwrap_or(hidden);
+        let columns = sharding.expert_columns(inputs).len();
         let (own, slots) = (sharding.own_expert_width(width).len(), tokens * slots_of_token);
         let (is_joined, is_whole) = (sharding.gathers(), sharding.has_whole_experts());
         let joined = || -> Result<Joined<B>> {
             let experts = sharding.whole_experts(router.experts);
-            Ok(Joined { rows: backend.tensor(slots, columns)?, columns: sharding.hidden.clone(), experts })
+            Ok(Joined { rows: backend.tensor(slots, columns)?, columns: sharding.width(inputs), experts })
         };
         let shared = |cols| has_shared.then(|| backend.tensor(tokens, cols)).transpose();
         Ok(KindScratch {
@@ -177,17 +197,20 @@ impl<B: Backend> KindScratch<B> {
             routes: backend.routes(&router, tokens)?,
             normed: has_norm.then(|| backend.tensor(tokens, hidden)).transpose()?,
             logits: backend.tensor(tokens, router.experts)?,
+            latent: latent.map(|latent| backend.tensor(tokens, latent)).transpose()?,
             gate_up: (B::STORES_GATES || projections == 1)
                 .then(|| backend.tensor(slots, projections * own))
                 .transpose()?,
             gated: backend.tensor(slots, own)?,
             all_gated: (is_joined && !is_whole).then(|| backend.tensor(slots, width)).transpose()?,
             shares: sharding.width(width),
-            rows: backend.tensor(slots, if is_whole { hidden } else { columns })?,
+            rows: backend.tensor(slots, if is_whole { inputs } else { columns })?,
             joined: (is_joined && is_whole).then(joined).transpose()?,
             shared: shared(columns)?,
             gates: shared(1)?,
             sum: backend.tensor(tokens, columns)?,
+            all_sums: latent.filter(|_| is_joined).map(|latent| backend.tensor(tokens, latent)).transpose()?,
+            sum_shares: sharding.width(inputs),
         })
     }
 
@@ -197,8 +220,8 @@ impl<B: Backend> KindScratch<B> {
         let of_slots = [&mut self.gated, &mut self.rows].into_iter();
         let of_slots = of_slots.chain(&mut self.gate_up).chain(&mut self.all_gated).chain(joined);
         of_slots.for_each(|tensor| tensor.set_rows(slots));
-        let optional = self.normed.iter_mut().chain(&mut self.shared).chain(&mut self.gates);
-        let of_tokens = [&mut self.logits, &mut self.sum].into_iter().chain(optional);
+        let optional = self.normed.iter_mut().chain(&mut self.shared).chain(&mut self.gates).chain(&mut self.latent);
+        let of_tokens = [&mut self.logits, &mut self.sum].into_iter().chain(optional).chain(&mut self.all_sums);
         of_tokens.for_each(|tensor| tensor.set_rows(tokens));
     }
 }
@@ -224,14 +247,15 @@ impl<B: Backend> Experts<B> {
         };
         let (experts, width) = (router.experts, expert.width);
         let (own, held) = (sharding.own_expert_width(width), sharding.own_experts(experts));
-        let Back { inputs, outputs, adds_bias } = sharding.expert_back(width);
+        let read = spec.latent.map_or(hidden, |latent| latent.width);
+        let Back { inputs, outputs, adds_bias } = sharding.expert_back(width, read);
         let into = |mlp: &MlpNames| projections_into(mlp, expert.form, width, &own);
         let of_layer = OfLayer { layer, experts, held: held.clone() };
-        let mut gate_up = matrices(weights, &of_layer, &stacked, Inputs::all(hidden), into)?;
+        let mut gate_up = matrices(weights, &of_layer, &stacked, Inputs::all(read), into)?;
         if let GateUpNames::Alternating(_) = parts.stacked.gate_up {
             gate_up = gate_up.iter().map(|parts| parts.iter().flat_map(HostMatrix::by_turns).collect()).collect();
         }
-        let back = |mlp: &MlpNames| vec![back_projection(mlp, hidden, &outputs)];
+        let back = |mlp: &MlpNames| vec![back_projection(mlp, read, &outputs)];
         let down = matrices(weights, &of_layer, &stacked, Inputs { all: width, own: inputs }, back)?;
         let [gate_up_bias, down_bias] = match expert.bias {
             Bias::None => [None, None],
@@ -281,12 +305,25 @@ impl<B: Backend> Experts<B> {
             Norm::scaled(backend, weights, &name, hidden, (eps, (hidden as f32).sqrt().recip()))
         });
         let router_norm = router_norm.transpose()?;
+        let latent = spec.latent.map(|spec::ExpertLatent { width, bias }| {
+            let part = |name, outputs, own| [Projection { name: names.in_layer(layer, name), outputs, own: vec![own] }];
+            let down = part(parts.latent.down, width, 0..width);
+            // Shares of a sum are shares of what is made of it.
+            let Back { inputs, outputs, adds_bias } = sharding.back(width, 0..width);
+            let (up, inputs) = (part(parts.latent.up, hidden, outputs), Inputs { all: width, own: inputs });
+            Ok(Latent {
+                down: Linear::load(backend, weights, Inputs::all(hidden), &down, bias, true)?,
+                up: Linear::load(backend, weights, inputs, &up, bias, adds_bias)?,
+            })
+        });
+        let latent = latent.transpose()?;
         let small = |weights: &mut Weights, part, outputs, bias| {
             Linear::load_unquantized(backend, weights, &names.in_layer(layer, part), [outputs, hidden], bias)
         };
         Ok(Experts {
             kind: Kind::of(spec),
             router: small(weights, parts.router, experts, spec.logits.bias)?,
+            latent,
             router_norm,
             correction,
             scales,
@@ -320,6 +357,7 @@ impl<B: Backend> Experts<B> {
     pub fn work(&self) -> Vec<Work<'_, B>> {
         let chosen = self.kind.router.chosen;
         let mut work = vec![Work::product("router", &self.router)];
+        work.extend(self.latent.iter().map(|latent| Work::product("latent down", &latent.down)));
         // Those on the host are computed by the CPU.
         if let Mlps::OnDevice { gate_up, form, down, .. } = &self.mlps {
             let (name, after) = match *form {
@@ -333,23 +371,25 @@ impl<B: Backend> Experts<B> {
             work.extend([mlp.first_work(["shared gate_up", "shared up"]), Work::product("shared down", mlp.output())]);
             work.extend(gate.iter().map(|gate| Work::product("shared gate", gate)));
         }
+        work.extend(self.latent.iter().map(|latent| Work::back("latent up", &latent.up)));
         work
     }
 
     /// What it adds to the stream, as far as this rank computes it. `x` is what experts read, and `stream` the stream itself. `[tokens, hidden]`
     pub fn forward<'a>(
-        &self,
+        &'a self,
         backend: &mut B,
         scratch: &'a mut ExpertsScratch<B>,
         dense: &mut MlpScratch<B>,
         [x, stream]: [&Tensor<B::Storage>; 2],
         device_batch: &B::DeviceBatch,
-    ) -> &'a Tensor<B::Storage> {
+    ) -> SublayerOutput<'a, B> {
         let scratch = scratch.of(self.kind);
         let KindScratch {
             routes,
             normed,
             logits,
+            latent,
             gate_up,
             gated,
             all_gated,
@@ -359,6 +399,8 @@ impl<B: Backend> Experts<B> {
             shared,
             gates,
             sum,
+            all_sums,
+            sum_shares,
             ..
         } = scratch;
         let read = match (&self.router_norm, normed) {
@@ -374,8 +416,15 @@ impl<B: Backend> Experts<B> {
         if let Some(counts) = &self.counts {
             ops::count_experts(backend, counts, routes, device_batch);
         }
+        let read = match (&self.latent, latent) {
+            (Some(Latent { down, .. }), Some(latent)) => {
+                down.forward(backend, latent, x);
+                &*latent
+            }
+            _ => x,
+        };
         if let Mlps::OnDevice { gate_up: into, gate_up_bias, form, down, down_bias, .. } = &self.mlps {
-            let layer = LayerInput::new(x, into, gate_up_bias.as_ref());
+            let layer = LayerInput::new(read, into, gate_up_bias.as_ref());
             match *form {
                 ExpertForm::Gated(activation) => {
                     ops::gated_expert_linear(backend, gated, gate_up.as_mut(), layer, activation, routes);
@@ -412,9 +461,17 @@ impl<B: Backend> Experts<B> {
         };
         match &self.mlps {
             Mlps::OnDevice { added, .. } => ops::combine(backend, sum, rows, of_shared, routes, added.clone()),
-            Mlps::OnHost(experts) => ops::host_experts(backend, sum, x, experts, of_shared, routes, device_batch),
+            Mlps::OnHost(experts) => ops::host_experts(backend, sum, read, experts, of_shared, routes, device_batch),
         }
-        sum
+        let Some(Latent { up, .. }) = &self.latent else { return SublayerOutput::Delta(sum) };
+        let x = match all_sums {
+            Some(all) => {
+                ops::join_columns(backend, all, Some(Part { x: sum, first: 0 }), sum_shares);
+                &*all
+            }
+            None => &*sum,
+        };
+        SublayerOutput::Product { layer: up, x }
     }
 }
 

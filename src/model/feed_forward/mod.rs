@@ -67,6 +67,10 @@ impl<B: Backend> FeedForward<B> {
                 let parts = &weights.names().mlp;
                 FeedForward::Dense(Mlp::load(backend, mlp, parts, sharding, weights, [layer, hidden])?)
             }
+            spec::FeedForward::Shared(mlp) => {
+                let parts = &weights.names().experts.shared;
+                FeedForward::Dense(Mlp::load(backend, mlp, parts, sharding, weights, [layer, hidden])?)
+            }
             spec::FeedForward::Experts(experts) => {
                 FeedForward::Experts(Experts::load(backend, experts, sharding, weights, layer, hidden)?)
             }
@@ -121,7 +125,7 @@ impl<B: Backend> FeedForward<B> {
             }
             FeedForward::Experts(experts) => {
                 let FeedForwardScratch { dense, experts: scratch, .. } = scratch;
-                SublayerOutput::Delta(experts.forward(backend, scratch, dense, [x, rows], device_batch))
+                experts.forward(backend, scratch, dense, [x, rows], device_batch)
             }
         }
     }

@@ -9,8 +9,8 @@ use super::rope;
 use crate::families::{
     afmoe, cohere2, deepseek_v2, deepseek_v3, dots1, ernie4_5, ernie4_5_moe, exaone_moe, exaone4, falcon_h1, gemma,
     gemma2, gemma3, gemma4, glm4, glm4_moe, gpt_oss, granite, granite_hybrid, granite_moe, hunyuan, hunyuan_moe, lfm2,
-    lfm2_moe, llama, minimax_m2, ministral3, mistral, mixtral, muse_glimmer, nemotron_h, olmo, olmo2, olmo3, olmoe,
-    phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_moe, qwen3_next, seed_oss, smollm3, stablelm,
+    lfm2_moe, llama, minimax_m2, ministral3, mistral, mistral4, mixtral, muse_glimmer, nemotron_h, olmo, olmo2, olmo3,
+    olmoe, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_moe, qwen3_next, seed_oss, smollm3, stablelm,
     starcoder2,
 };
 use crate::family::Family;
@@ -19,8 +19,8 @@ use compute::ValueOrder;
 use experts::{
     afmoe_fields, deepseek_v2_fields, deepseek_v3_fields, dots1_fields, ernie_moe_fields, exaone_moe_fields,
     gemma4_experts, glm4_moe_fields, gpt_oss_fields, granite_moe_fields, hunyuan_moe_fields, lfm2_moe_fields,
-    minimax_m2_fields, mixtral_fields, nemotron_experts, olmoe_fields, qwen2_moe_fields, qwen3_5_moe_fields,
-    qwen3_moe_fields, qwen3_next_fields,
+    minimax_m2_fields, mistral4_fields, mixtral_fields, nemotron_experts, olmoe_fields, qwen2_moe_fields,
+    qwen3_5_moe_fields, qwen3_moe_fields, qwen3_next_fields,
 };
 use serde_json::{Value, json};
 
@@ -289,6 +289,7 @@ pub const FAMILIES: &[GgufFamily] = &[
         ..DEEPSEEK2
     },
     DEEPSEEK2,
+    GgufFamily { family: &mistral4::FAMILY, architecture: "mistral4", fields: mistral4_fields, ..DEEPSEEK2 },
     GgufFamily {
         family: &lfm2_moe::FAMILY,
         architecture: "lfm2moe",

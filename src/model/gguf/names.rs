@@ -4,9 +4,9 @@
 //! tensor, if whoever converted the model asked for it.
 
 use crate::names::{
-    AddedNames, AttentionNames, BranchNorms, ConvNames, DeltaInputNames, DeltaNames, ExpertNames, GateUpNames,
-    LatentNames, LatentUpNames, LayerInputNames, Layout, MlpNames, Names, NormNames, QkvNames, RateNames, Root,
-    ScanNames, StackedMatrices,
+    AddedNames, AttentionNames, BranchNorms, ConvNames, DeltaInputNames, DeltaNames, ExpertLatentNames, ExpertNames,
+    GateUpNames, LatentNames, LatentUpNames, LayerInputNames, Layout, MlpNames, Names, NormNames, QkvNames, RateNames,
+    Root, ScanNames, StackedMatrices,
 };
 
 /// The names of a family in both forms of a file.
@@ -42,6 +42,7 @@ const PLAIN: Names = Names {
         router_norm: "",
         scales: "",
         correction: "exp_probs_b.bias",
+        latent: ExpertLatentNames { down: "ffn_latent_down", up: "ffn_latent_up" },
         before: "",
         each: MlpNames::NONE,
         stacked_in: "ffn_gate_up_exps",

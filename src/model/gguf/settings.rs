@@ -55,6 +55,7 @@ const SETTINGS: &[(&str, Neutral)] = &[
     ("expert_group_used_count", Neutral::AtMostOne),
     ("expert_gating_func", Neutral::AtMostOne),
     ("expert_weights_scale", Neutral::One),
+    ("moe_latent_size", Neutral::AtMostZero),
     ("leading_dense_block_count", Neutral::AtMostZero),
     ("interleave_moe_layer_step", Neutral::AtMostOne),
     ("nextn_predict_layers", Neutral::AtMostZero),

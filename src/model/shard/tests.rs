@@ -21,7 +21,7 @@ fn spec(heads: usize, kv_heads: usize, width: usize, vocab: usize) -> DecoderSpe
                 Part::Mixer(Mixer::Recurrent(_)) => unreachable!(),
                 Part::FeedForward(FeedForward::Dense(mlp)) => mlp.width = width,
                 Part::FeedForward(FeedForward::LayerInput(_)) => unreachable!(),
-                Part::FeedForward(FeedForward::Experts(_)) => unreachable!(),
+                Part::FeedForward(FeedForward::Shared(_) | FeedForward::Experts(_)) => unreachable!(),
             }
         }
     }

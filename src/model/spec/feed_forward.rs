@@ -7,6 +7,8 @@ use super::{Activation, Bias, Curve, Router};
 pub enum FeedForward {
     /// One MLP for all tokens.
     Dense(Mlp),
+    /// The same, under the names of the expert that computes all tokens: where experts read a latent, it is a branch beside them.
+    Shared(Mlp),
     /// Several, of which a router chooses some for each token.
     Experts(Experts),
     /// What the layer gets besides the stream.
@@ -31,10 +33,21 @@ pub struct Experts {
     pub correction: Correction,
     /// How the logits of the router are made.
     pub logits: Logits,
+    /// What they read and give in the place of the stream. `None`: the stream.
+    pub latent: Option<ExpertLatent>,
     /// Each of them.
     pub expert: Mlp,
     /// The expert that computes all tokens.
     pub shared: Option<SharedExpert>,
+}
+
+/// A narrow projection of the stream, which experts read in its place. A projection back of their sum is added to the stream. The router reads the stream.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ExpertLatent {
+    /// Its numbers.
+    pub width: usize,
+    /// Of both projections.
+    pub bias: Bias,
 }
 
 /// How the logits of a router are made, and what becomes of its weights.
@@ -123,7 +136,7 @@ impl FeedForward {
     /// The MLPs that compute every token.
     pub fn dense(&self) -> Option<&Mlp> {
         match self {
-            FeedForward::Dense(mlp) => Some(mlp),
+            FeedForward::Dense(mlp) | FeedForward::Shared(mlp) => Some(mlp),
             FeedForward::Experts(experts) => experts.shared.as_ref().map(|shared| &shared.mlp),
             FeedForward::LayerInput(_) => None,
         }
@@ -132,7 +145,7 @@ impl FeedForward {
     /// The mixture of experts, if that is what it is.
     pub fn experts(&self) -> Option<&Experts> {
         match self {
-            FeedForward::Dense(_) | FeedForward::LayerInput(_) => None,
+            FeedForward::Dense(_) | FeedForward::Shared(_) | FeedForward::LayerInput(_) => None,
             FeedForward::Experts(experts) => Some(experts),
         }
     }
@@ -140,22 +153,30 @@ impl FeedForward {
     /// What it does with the input of its layer, if that is what it is.
     pub fn layer_input(&self) -> Option<&LayerInput> {
         match self {
-            FeedForward::Dense(_) | FeedForward::Experts(_) => None,
+            FeedForward::Dense(_) | FeedForward::Shared(_) | FeedForward::Experts(_) => None,
             FeedForward::LayerInput(input) => Some(input),
         }
     }
 
-    /// Outputs of the gate of its narrowest MLP.
+    /// Outputs of the gate of its narrowest MLP, or numbers of a latent that is narrower.
     pub fn width(&self) -> usize {
-        let of_experts = self.experts().map(|experts| experts.expert.width);
+        let of_latent = |experts: &Experts| experts.latent.map_or(usize::MAX, |latent| latent.width);
+        let of_experts = self.experts().map(|experts| experts.expert.width.min(of_latent(experts)));
         let of_input = self.layer_input().map(|input| input.width);
         self.dense().map(|mlp| mlp.width).into_iter().chain(of_experts).chain(of_input).min().unwrap_or(0)
     }
 
-    /// Rows of as many numbers as the stream has that are read for a token.
-    pub(super) fn rows(&self) -> usize {
+    /// Rows of as many numbers as the stream has, `hidden`, that are read for a token.
+    pub(super) fn rows(&self, hidden: usize) -> usize {
         let of_mlp = |mlp: &Mlp| mlp.width * (mlp.form.projections() + 1);
-        let of_experts = |experts: &Experts| experts.router.experts + experts.router.chosen * of_mlp(&experts.expert);
+        let of_experts = |experts: &Experts| {
+            let chosen = experts.router.chosen * of_mlp(&experts.expert);
+            let chosen = match experts.latent {
+                None => chosen,
+                Some(latent) => 2 * latent.width + (chosen * latent.width).div_ceil(hidden),
+            };
+            experts.router.experts + chosen
+        };
         let of_input = self.layer_input().map_or(0, |input| 2 * input.width);
         self.dense().map_or(0, of_mlp) + self.experts().map_or(0, of_experts) + of_input
     }

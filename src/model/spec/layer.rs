@@ -1,6 +1,6 @@
 //! A layer as data: what adds to the stream, and in which order?
 
-use super::{FeedForward, Mixer, OutputGate, Recurrent, SelfAttention, SublayerNorms};
+use super::{FeedForward, Mixer, Recurrent, SelfAttention, SublayerNorms};
 
 /// One layer: what adds to the stream, one after another.
 #[derive(Clone, Debug, PartialEq)]
@@ -130,18 +130,15 @@ impl LayerSpec {
     pub(super) fn parameters(&self, hidden: usize) -> usize {
         let rows = |part: &Part| match part {
             Part::Mixer(Mixer::Attention(attention)) => {
-                let as_wide_as_queries = match attention.output_gate {
-                    OutputGate::None => 2,
-                    OutputGate::Sigmoid | OutputGate::SigmoidInQueries => 3,
-                };
-                let wide = as_wide_as_queries * attention.query_width() + 2 * attention.kv_width();
+                let gate = attention.output_gate.numbers(attention.head_dim) * attention.scores.heads;
+                let wide = 2 * attention.query_width() + gate + 2 * attention.kv_width();
                 match &attention.latent {
                     None => wide,
                     Some(latent) => latent.parameters(attention.scores.heads, hidden).div_ceil(hidden),
                 }
             }
             Part::Mixer(Mixer::Recurrent(recurrent)) => recurrent.rows(hidden),
-            Part::FeedForward(part) => part.rows(),
+            Part::FeedForward(part) => part.rows(hidden),
         };
         hidden * self.parts().map(rows).sum::<usize>()
     }

@@ -131,7 +131,7 @@ impl Recurrent {
     pub(super) fn check(&self) -> Result<()> {
         match self {
             Recurrent::GatedDelta(delta) => delta.check(),
-            Recurrent::ShortConv(conv) => check_taps("conv_L_cache", conv.taps),
+            Recurrent::ShortConv(conv) => conv.check(),
             Recurrent::StateSpace(scan) => scan.check(),
         }
     }
@@ -164,6 +164,11 @@ impl GatedShortConv {
     /// The convolution.
     pub fn conv(&self) -> ShortConv {
         ShortConv { taps: self.taps, form: ConvForm::Gated, has_bias: self.bias == Bias::Added }
+    }
+
+    fn check(&self) -> Result<()> {
+        let is_supported = [2, 3, 4, 7].contains(&self.taps);
+        if is_supported { Ok(()) } else { refuse("conv_L_cache", self.taps, "2, 3, 4 or 7") }
     }
 }
 

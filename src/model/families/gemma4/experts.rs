@@ -37,7 +37,7 @@ pub fn experts(fields: Fields, mlp: &Mlp, eps: f32) -> Result<Option<Experts>> {
     let router = Router { norm: Some(0.0), ..mixture::router_of(fields, &["num_experts"], "top_k_experts")? };
     let expert = Mlp { width: fields.count("moe_intermediate_size")?, ..mlp.clone() };
     let logits = Logits { bias: Bias::None, norm: Some(eps), expert_scales: ExpertScales::Stored };
-    Ok(Some(Experts { router, correction: Correction::None, logits, expert, shared: None }))
+    Ok(Some(Experts { router, correction: Correction::None, logits, latent: None, expert, shared: None }))
 }
 
 /// The layer with the experts beside its MLP.

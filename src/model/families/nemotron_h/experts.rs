@@ -1,12 +1,14 @@
-//! The experts of Nemotron 3 Nano: MLPs without a gate, which are chosen as GLM's, beside one that computes all tokens.
+//! The experts of Nemotron 3: MLPs without a gate, which are chosen as GLM's, beside one that computes all tokens. Those of Nemotron 3 Super read a latent.
 
 use super::kinds::Kind;
 use crate::families::glm4_moe;
 use crate::fields::Fields;
 use crate::mixture;
-use crate::names::{ExpertNames, GateUpNames, LLAMA, MlpNames};
-use crate::spec::{Bias, Correction, Experts, Logits, Mlp, Router, Scores, SharedExpert, SharedGate};
-use base::error::{Error, Result};
+use crate::names::{ExpertLatentNames, ExpertNames, GateUpNames, LLAMA, MlpNames};
+use crate::spec::{
+    Bias, Correction, ExpertLatent, Experts, FeedForward, Logits, Mlp, Router, Scores, SharedExpert, SharedGate,
+};
+use base::error::Result;
 
 /// Their fields, which only models with experts read.
 const FIELDS: &[&str] = &[
@@ -25,6 +27,7 @@ const FIELDS: &[&str] = &[
 pub const NAMES: ExpertNames = ExpertNames {
     router: "mixer.gate",
     correction: "mixer.gate.e_score_correction_bias",
+    latent: ExpertLatentNames { down: "mixer.fc1_latent_proj", up: "mixer.fc2_latent_proj" },
     before: "mixer.experts.",
     each: MlpNames { gate_up: GateUpNames::Separate { gate: "", up: "up_proj" }, down: "down_proj" },
     stacked: MlpNames {
@@ -39,19 +42,15 @@ pub const NAMES: ExpertNames = ExpertNames {
     ..LLAMA.experts
 };
 
-/// The experts, where a layer has some. `mlp` is that of the other layers.
-pub fn read(fields: Fields, kinds: &[Kind], mlp: &Mlp) -> Result<Option<Experts>> {
+/// The branches of a layer with experts, where there is one. `mlp` is that of the other layers.
+pub fn read(fields: Fields, kinds: &[Kind], mlp: &Mlp) -> Result<Option<Vec<FeedForward>>> {
     if !kinds.contains(&Kind::Experts) {
         fields.pass_over(FIELDS);
         return Ok(None);
     }
     // One beside the other, of which the class computes one whatever this says.
     fields.pass_over(&["n_shared_experts"]);
-    const LATENT: &str = "moe_latent_size";
-    if let Some(value) = fields.get(LATENT) {
-        let (value, supported) = (Fields::shown(value), "absent: experts read the stream as wide as it is");
-        return Err(Error::UnsupportedModel { setting: LATENT, value, supported });
-    }
+    let latent = fields.count_or_none("moe_latent_size")?.map(|width| ExpertLatent { width, bias: mlp.bias });
     let router = mixture::router(fields, &["n_routed_experts"])?;
     let router = Router {
         scores: Scores::Sigmoid,
@@ -61,13 +60,21 @@ pub fn read(fields: Fields, kinds: &[Kind], mlp: &Mlp) -> Result<Option<Experts>
         ..router
     };
     let of_width = |name| Ok(Mlp { width: fields.count(name)?, ..mlp.clone() });
-    let shared = SharedExpert { mlp: of_width("moe_shared_expert_intermediate_size")?, gate: SharedGate::None };
-    Ok(Some(Experts {
+    let shared = of_width("moe_shared_expert_intermediate_size")?;
+    let experts = Experts {
         router,
         correction: Correction::Stored,
         logits: Logits::PLAIN,
+        latent,
         // Only the expert that computes all tokens has biases.
         expert: Mlp { bias: Bias::None, down_bias: Bias::None, ..of_width("moe_intermediate_size")? },
-        shared: Some(shared),
+        shared: None,
+    };
+    Ok(Some(match latent {
+        Some(_) => vec![FeedForward::Experts(experts), FeedForward::Shared(shared)],
+        None => {
+            let shared = Some(SharedExpert { mlp: shared, gate: SharedGate::None });
+            vec![FeedForward::Experts(Experts { shared, ..experts })]
+        }
     }))
 }

@@ -208,6 +208,25 @@ pub fn deepseek_v2_fields(config: &mut Config) -> Result<()> {
     deepseek_experts(config)
 }
 
+/// Conversions of folders leave out how queries grow; then they do not, as in llama.cpp.
+pub fn mistral4_fields(config: &mut Config) -> Result<()> {
+    gating(config, SOFTMAXES)?;
+    for field in ["n_group", "topk_group"] {
+        config.set(field, 1);
+    }
+    expert_scale_and_groups(config);
+    deepseek_experts(config)?;
+    let beta = config.positive("attention.temperature_scale")?.unwrap_or(0.0);
+    let original = match config.keys.count_or_none("rope.scaling.original_context_length")? {
+        Some(original) => original,
+        None => config.keys.count("context_length")?,
+    };
+    let rope = config.rope_scaling();
+    rope.insert("llama_4_scaling_beta".into(), beta.into());
+    rope.insert("original_max_position_embeddings".into(), original.into());
+    Ok(())
+}
+
 pub fn lfm2_moe_fields(config: &mut Config) -> Result<()> {
     sigmoid_experts(config, "num_dense_layers")?;
     let layers = config.layers()?;
@@ -287,6 +306,9 @@ pub fn nemotron_experts(config: &mut Config) -> Result<()> {
         ("expert_shared_feed_forward_length", "moe_shared_expert_intermediate_size"),
     ] {
         config.set(field, config.keys.count(key)?);
+    }
+    if let Some(width) = config.keys.get("moe_latent_size").cloned() {
+        config.set("moe_latent_size", width);
     }
     config.set("norm_topk_prob", config.keys.flag("expert_weights_norm")?.unwrap_or(false));
     expert_scale_and_groups(config);

@@ -45,6 +45,22 @@ impl Columns {
             zeros: plane(segment.zeros, zero_bytes),
         }
     }
+
+    /// Goes on to those from `first` on, which are [`EDGE`] further. One addition each, where all of them are there: a new table took 7 % of the
+    /// time of a token of Q4_K.
+    #[inline]
+    pub fn advance(&mut self, segment: &Segment, first: usize) {
+        if first + EDGE > segment.rows.len() {
+            *self = Columns::new(segment, first);
+            return;
+        }
+        let planes = [&mut self.codes, &mut self.scales, &mut self.zeros];
+        for (columns, row_bytes) in planes.into_iter().zip(segment.row_bytes) {
+            for at in columns {
+                *at = at.wrapping_add(EDGE * row_bytes);
+            }
+        }
+    }
 }
 
 /// The numbers of 16 columns that belong to the codes of a piece.

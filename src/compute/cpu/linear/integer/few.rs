@@ -36,9 +36,12 @@ fn run_as<T: Target, D: Integers>(pool: &Pool, scratch: &mut Scratch, call: &Cal
         for (segment, following) in call.segments(range, later) {
             let piece_bytes = EDGE * call.coding.row_bytes(PIECE_STEPS * STEP);
             let walk = Walk { call, x, segment: &segment, following, inputs, piece_bytes };
+            let mut columns = Columns::new(&segment, 0);
             for first in (0..segment.rows.len()).step_by(EDGE) {
-                let columns = &Columns::new(&segment, first);
-                let mut row = 0;
+                if first > 0 {
+                    columns.advance(&segment, first);
+                }
+                let (columns, mut row) = (&columns, 0);
                 // SAFETY: `run` of the module above chose the target for the machine's `Isa`.
                 unsafe {
                     while row + 4 <= call.tokens && const { T::FEW >= 4 } {
