@@ -46,7 +46,21 @@ all_mutants() {
     mutant window_pattern_shifted src/model/standard.rs golden \
         '!(layer + 1).is_multiple_of(given.unwrap_or(interval))' '!layer.is_multiple_of(given.unwrap_or(interval))'
     mutant windows_in_the_first_layers src/model/families/qwen2.rs golden \
-        'layer as u64 >= first' '(layer as u64) < first'
+        '|layer| layer >= first' '|layer| layer < first'
+    mutant windows_in_every_layer_of_qwen2_moe src/model/families/qwen2_moe.rs golden \
+        'layer < first && layer.is_multiple_of(2)' 'layer < first'
+    mutant minimax_rotates_whole_heads src/model/families/minimax_m2.rs golden \
+        'count as f64 / fields.count("head_dim")? as f64' '(count as f64).min(1.0)'
+    mutant trinity_without_scaled_embeddings src/model/families/afmoe.rs golden \
+        '(standard.hidden as f64).sqrt() as f32' '(standard.hidden as f64).powi(0) as f32'
+    mutant trinity_rotates_all_layers src/model/families/afmoe.rs golden \
+        'attention.rope.filter(|_| window.is_some())' 'attention.rope.filter(|_| window.is_some() || true)'
+    mutant gemma_gates_are_exact src/model/families/gemma.rs golden \
+        'Some("gelu" | "gelu_pytorch_tanh") => MlpForm::gated(Activation::GeluTanh)' 'Some("gelu" | "gelu_pytorch_tanh") => MlpForm::gated(Activation::Silu)'
+    mutant olmo_norms_keep_the_mean src/model/families/olmo.rs golden \
+        'kind: NormKind::Layer,' 'kind: NormKind::Rms,'
+    mutant stablelm_parts_in_turn src/model/families/stablelm.rs golden \
+        'Some(true) => layer.in_parallel(norms)' 'Some(true) => layer.with_norms(norms)'
     mutant windows_without_their_switch src/model/standard.rs golden \
         'if is_on { self.windows(fields, slides) }' 'if !is_on { self.windows(fields, slides) }'
     mutant score_scale_without_root src/model/standard.rs golden \
@@ -233,8 +247,8 @@ all_mutants() {
         'gate: gate.is_some().then_some(&*gates)' 'gate: gate.as_ref().map(|_| &*gates).filter(|_| false)'
     mutant experts_of_the_next_number src/model/feed_forward/experts.rs golden \
         'format!("{before}{expert}.{name}")' 'format!("{before}{}.{name}", experts - 1 - expert)'
-    mutant shared_mlp_of_granite_left_out src/model/families/granite_hybrid.rs golden \
-        'let shared = Some(SharedExpert { mlp, gate: SharedGate::None });' 'let shared = Some(SharedExpert { mlp, gate: SharedGate::None }).filter(|_| false);'
+    mutant shared_mlp_of_granite_left_out src/model/families/granite_moe.rs golden \
+        'shared.map(|mlp| SharedExpert' 'shared.filter(|_| false).map(|mlp| SharedExpert'
     # How the decoder is put together.
     mutant values_are_keys_after_all src/model/attention.rs golden \
         'name(if is_projected { value } else { key })' 'name(if is_projected { value } else { query })'

@@ -181,3 +181,5 @@ mod mixture_tests;
 mod recurrent_tests;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod wrapper_configs;

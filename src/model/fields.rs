@@ -198,6 +198,20 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// Refuses a text that is there and says something else.
+    ///
+    /// # Errors
+    ///
+    /// As [`Fields::must_be`].
+    pub fn must_say(&self, name: &'static str, wanted: &'static str) -> Result<()> {
+        match self.text(name)? {
+            Some(found) if found != wanted => {
+                Err(Error::UnsupportedModel { setting: name, value: format!("{found:.60}"), supported: wanted })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// As [`Fields::positive_or_none`], and it must be there.
     pub fn positive(&self, name: &str) -> Result<f64> {
         self.needed(name, self.positive_or_none(name)?)

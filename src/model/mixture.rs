@@ -22,7 +22,11 @@ pub fn router(fields: Fields, counts: &[&str]) -> Result<Router> {
 pub fn router_of(fields: Fields, counts: &[&str], of_token: &str) -> Result<Router> {
     let named = counts.iter().find(|name| fields.get(name).is_some()).unwrap_or(&counts[0]);
     let experts = fields.count_up_to(named, EXPERTS_MAX)?;
-    let chosen = fields.count_up_to(of_token, CHOSEN_MAX)?;
+    choosing(fields, (named, experts), (of_token, fields.count_up_to(of_token, CHOSEN_MAX)?))
+}
+
+/// The same of numbers that were read, each with the name of its field.
+pub fn choosing(fields: Fields, (named, experts): (&str, usize), (of_token, chosen): (&str, usize)) -> Result<Router> {
     if chosen > experts {
         return Err(fields.refuse(format!("{of_token} is {chosen}, but must be at most {named}, which is {experts}")));
     }

@@ -458,6 +458,10 @@ pub const FUSED_QKV: QkvNames = QkvNames::Fused("self_attn.qkv_proj");
 /// One projection into the MLP.
 pub const FUSED_GATE_UP: GateUpNames = GateUpNames::Fused("mlp.gate_up_proj");
 
+/// An MLP without a gate.
+pub const UNGATED_MLP: MlpNames =
+    MlpNames { gate_up: GateUpNames::Separate { gate: "", up: "mlp.up_proj" }, down: "mlp.down_proj" };
+
 /// OLMo 2's names of norms: the norms after the sublayers alone.
 pub const NORMS_AFTER: (NormNames, NormNames) = (
     NormNames { before: "", after: "post_attention_layernorm" },

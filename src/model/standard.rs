@@ -304,13 +304,17 @@ pub fn rope_fields(fields: Fields) -> Result<Option<Fields>> {
 
 /// The rotary embedding of a family that may rotate a part of each head.
 pub fn partial_rope(fields: Fields) -> Result<Rope> {
-    let found = PositionSettings::read(fields, max_position_embeddings(fields)?, RopeDefaults::default())?;
-    refuse_temperature(found)
+    partial_rope_with(fields, RopeDefaults::default())
+}
+
+/// The same, with defaults of its own.
+pub fn partial_rope_with(fields: Fields, defaults: RopeDefaults) -> Result<Rope> {
+    refuse_temperature(PositionSettings::read(fields, max_position_embeddings(fields)?, defaults)?)
 }
 
 /// The rotary embedding of a family that rotates whole heads, with defaults of its own.
 pub fn rope_with_defaults(fields: Fields, defaults: RopeDefaults) -> Result<Rope> {
-    whole_heads(refuse_temperature(PositionSettings::read(fields, max_position_embeddings(fields)?, defaults)?)?)
+    whole_heads(partial_rope_with(fields, defaults)?)
 }
 
 fn refuse_temperature(settings: PositionSettings) -> Result<Rope> {

@@ -3,7 +3,8 @@
 //! Only the decoder is read: `text_config` describes it, and its tensors have a prefix. Such a model answers text as its decoder alone does.
 
 use crate::families::{
-    gemma3, gemma4, lfm3, ministral3, mistral, mistral4, muse_glimmer, qwen2, qwen3, qwen3_5, qwen3_5_moe, qwen3_moe,
+    deepseek_v3, gemma3, gemma4, glm4, glm4_moe, gpt_oss, lfm2, lfm3, llama, ministral3, mistral, mistral4,
+    muse_glimmer, qwen2, qwen3, qwen3_5, qwen3_5_moe, qwen3_moe,
 };
 use crate::family::Family;
 use crate::fields::Fields;
@@ -174,6 +175,55 @@ pub const WRAPPERS: &[Wrapper] = &[
         is_flat: false,
     },
     Wrapper {
+        class: "Glm4vForConditionalGeneration",
+        models: "GLM-4.1V-9B, text only",
+        model_type: "glm4v",
+        families: &[("glm4v_text", &glm4::VISION)],
+        decoders: "glm4v_text",
+        ..GLM_V
+    },
+    Wrapper {
+        class: "Glm46VForConditionalGeneration",
+        models: "GLM-4.6V-Flash, text only",
+        model_type: "glm46v",
+        families: &[("glm4v_text", &glm4::VISION)],
+        decoders: "glm4v_text",
+        ..GLM_V
+    },
+    GLM_V,
+    Wrapper {
+        class: "Lfm2VlForConditionalGeneration",
+        models: "LFM2-VL, LFM2.5-VL, text only",
+        model_type: "lfm2_vl",
+        families: &[("lfm2", &lfm2::FAMILY)],
+        decoders: "lfm2",
+        roots: ROOTS,
+        ignored: IGNORED,
+        harmless: LFM2_VL_HARMLESS,
+        prepare: |_, _| {},
+        is_flat: false,
+    },
+    Wrapper {
+        class: "InternVLForConditionalGeneration",
+        models: "InternVL 3 and 3.5 as transformers has them, text only",
+        model_type: "internvl",
+        families: &[
+            ("qwen2", &qwen2::FAMILY),
+            ("qwen3", &qwen3::FAMILY),
+            ("qwen3_moe", &qwen3_moe::FAMILY),
+            ("gpt_oss", &gpt_oss::FAMILY),
+            ("llama", &llama::FAMILY),
+        ],
+        decoders: "qwen2, qwen3, qwen3_moe, gpt_oss or llama",
+        roots: ROOTS,
+        ignored: IGNORED,
+        harmless: INTERN_VL_HARMLESS,
+        prepare: |_, _| {},
+        is_flat: false,
+    },
+    Wrapper { class: "KimiK25ForConditionalGeneration", ..KIMI },
+    KIMI,
+    Wrapper {
         class: "MuseGlimmerForConditionalGeneration",
         models: "Muse Glimmer, text only",
         model_type: "muse_glimmer",
@@ -192,6 +242,88 @@ pub const WRAPPERS: &[Wrapper] = &[
         prepare: tied_by_the_whole,
         is_flat: false,
     },
+];
+
+/// With experts.
+const GLM_V: Wrapper = Wrapper {
+    class: "Glm4vMoeForConditionalGeneration",
+    models: "GLM-4.5V, GLM-4.6V, text only",
+    model_type: "glm4v_moe",
+    families: &[("glm4v_moe_text", &glm4_moe::VISION)],
+    decoders: "glm4v_moe_text",
+    roots: &[Root { body: "model.language_model.", head: "" }],
+    ignored: &["model.visual."],
+    harmless: &[
+        "vision_config",
+        "image_token_id",
+        "video_token_id",
+        "image_start_token_id",
+        "image_end_token_id",
+        "video_start_token_id",
+        "video_end_token_id",
+    ],
+    prepare: with_one_axis,
+    is_flat: false,
+};
+
+/// As transformers calls the class. Published configs have another name.
+const KIMI: Wrapper = Wrapper {
+    class: "Kimi_K25ForConditionalGeneration",
+    models: "Kimi K2.5 and K2.6, text only",
+    model_type: "kimi_k25",
+    families: &[("deepseek_v3", &deepseek_v3::FAMILY), ("kimi_k2", &deepseek_v3::FAMILY)],
+    decoders: "deepseek_v3 or kimi_k2",
+    roots: ROOTS,
+    ignored: &["vision_tower.", "mm_projector.", "model.vision_tower.", "model.mm_projector."],
+    harmless: &[
+        "vision_config",
+        "image_token_id",
+        "video_token_id",
+        "vision_start_token_id",
+        "vision_end_token_id",
+        "projection_hidden_size",
+        "projection_layer_norm_eps",
+        // Published configs alone have these.
+        "ignore_index",
+        "media_placeholder_token_id",
+        "use_unified_vision_chunk",
+        "video_placeholder",
+    ],
+    prepare: |_, _| {},
+    is_flat: false,
+};
+
+/// Published configs have most of them, and transformers the first.
+const LFM2_VL_HARMLESS: &[&str] = &[
+    "vision_config",
+    "image_token_id",
+    "projector_hidden_act",
+    "projector_hidden_size",
+    "projector_bias",
+    "projector_use_layernorm",
+    "downsample_factor",
+    "do_image_splitting",
+    "encoder_patch_size",
+    "image_token_index",
+    "max_image_tokens",
+    "max_num_patches",
+    "max_pixels_tolerance",
+    "max_tiles",
+    "min_image_tokens",
+    "min_tiles",
+    "tile_size",
+    "use_image_special_tokens",
+    "use_thumbnail",
+];
+
+const INTERN_VL_HARMLESS: &[&str] = &[
+    "vision_config",
+    "image_token_id",
+    "image_seq_length",
+    "downsample_ratio",
+    "projector_hidden_act",
+    "vision_feature_layer",
+    "vision_feature_select_strategy",
 ];
 
 /// Whether the head is tied is what the whole model says: the class does not read what `text_config` says of it, and has no default.

@@ -22,8 +22,8 @@ says "$work" | quoted "/model.safetensors: is not a whole safetensors file"
 cp "$model/model.safetensors" "$work"
 rm "$work/tokenizer.json"
 says "$work" | quoted "the model folder has no tokenizer.json, so text is not supported"
-sed -i 's/Qwen3ForCausalLM/MiniMaxM2ForCausalLM/; s/"qwen3"/"minimax_m2"/' "$work/config.json"
-says "$work" | quoted "architecture MiniMaxM2ForCausalLM is not supported"
+sed -i 's/Qwen3ForCausalLM/PhimoeForCausalLM/; s/"qwen3"/"phimoe"/' "$work/config.json"
+says "$work" | quoted "architecture PhimoeForCausalLM is not supported"
 says "$model" "$(awk 'BEGIN { for (i = 0; i < 9000; i++) printf "prime " }')" | tail -n 3 |
     quoted "prompt has " ", but max_model_len is 4096"
 

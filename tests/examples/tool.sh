@@ -212,8 +212,8 @@ is "info --json, the bytes of a token" 3072 "$(field kv_token_bytes)"
 is "info --json, the context" 4096 "$(field context)"
 refuses 1 "at most 4096 tokens" info "$model" --context 5000
 mkdir "$work/other"
-sed 's/Qwen3ForCausalLM/MiniMaxM2ForCausalLM/; s/"qwen3"/"minimax_m2"/' "$model/config.json" >"$work/other/config.json"
-refuses 1 "architecture MiniMaxM2ForCausalLM is not supported" info "$work/other"
+sed 's/Qwen3ForCausalLM/PhimoeForCausalLM/; s/"qwen3"/"phimoe"/' "$model/config.json" >"$work/other/config.json"
+refuses 1 "architecture PhimoeForCausalLM is not supported" info "$work/other"
 
 run embed "$model" "a text" "another text" --pooling mean
 is "vectors" 2 "$(printf '%s\n' "$out" | wc -l)"

@@ -34,7 +34,7 @@ from safetensors.torch import load_file
 from transformers import AutoConfig
 
 # Gemma's scores are scaled by the width of a head, whatever the config says, the pattern of its windows is fixed, and so is the base of
-# Gemma 2's rotation.
+# the rotation of Gemma and Gemma 2.
 GEMMA2 = dict(query_pre_attn_scalar=32, rope_parameters=dict(rope_theta=10000.0))
 GEMMA3 = dict(query_pre_attn_scalar=32, layer_types=["sliding_attention"] * 5 + ["full_attention"])
 
@@ -155,6 +155,28 @@ CASES = {
     "gpt_oss-f32": ("gpt_oss-f32", {}, {}),
     "qwen3_5_moe-f32": ("qwen3_5_moe_text-f32", dict(mtp_num_hidden_layers=1), {}),
     "qwen3_5_moe-bf16": ("qwen3_5_moe-bf16-wrapped", dict(text_config=dict(mtp_num_hidden_layers=1)), {}),
+    # llama.cpp does not divide the weights of experts here, and does in MiniMax-M2 and Hunyuan.
+    "qwen2_moe-bf16": ("qwen2_moe-bf16-normed", dict(norm_topk_prob=False), {}),
+    "granitemoe-f32": ("granitemoe-f32", {}, {}),
+    "granitemoe-bf16-shared": ("granitemoeshared-bf16-tied", {}, {}),
+    "minimax_m2-bf16": ("minimax_m2-bf16-rotary-dim", {}, {}),
+    "dots1-bf16": ("dots1-bf16-not-normed", dict(scoring_func="sigmoid"), {}),
+    "exaone_moe-f32": ("exaone_moe-f32", dict(first_k_dense_replace=2, scoring_func="sigmoid"), {}),
+    # The class knows no such fields, and llama.cpp multiplies the embeddings.
+    "afmoe-f32": ("afmoe-f32", dict(layer_types=["sliding_attention"] * 3 + ["full_attention"], route_norm=True, score_func="sigmoid"), {}),
+    # The conversion asks for the fields of published folders.
+    "hunyuan_moe-f32": (
+        "hunyuan_moe-f32", dict(moe_intermediate_size=[24] * 4, moe_topk=[2] * 4, num_shared_expert=[1] * 4), {},
+    ),
+    # Older families.
+    "arcee-f32": ("arcee-f32", {}, {}),
+    "starcoder2-f32": ("starcoder2-f32", dict(sliding_window=None), {}),
+    # The file does not say the base of the rotation.
+    "stablelm-f32": ("stablelm-f32", dict(rope_parameters=dict(rope_theta=10000.0)), {}),
+    "stablelm-bf16": ("stablelm-bf16-parallel", dict(rope_parameters=dict(rope_theta=10000.0)), {}),
+    "gemma-f32": ("gemma-f32", dict(rope_parameters=dict(rope_theta=10000.0)), {}),
+    "olmo-f32": ("olmo-f32", {}, {}),
+    "cohere-f32": ("cohere-f32", {}, {}),
 }
 
 # The conversion asks for the fields of published folders, and knows XLM-RoBERTa's tokenizer by this file.

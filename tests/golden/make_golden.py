@@ -758,6 +758,25 @@ QWEN3_MOE = dict(
 )
 LATENT = dict(SMALL, num_key_value_heads=2, moe_intermediate_size=24, num_experts_per_tok=2, n_shared_experts=2)
 MIXTURE = dict(moe_intermediate_size=24, shared_expert_intermediate_size=16, num_experts=6, num_experts_per_tok=2)
+SIGMOIDS = dict(
+    SMALL, moe_intermediate_size=24, n_routed_experts=6, num_experts_per_tok=2, n_shared_experts=2, routed_scaling_factor=1.7,
+    rope_parameters=plain(20000.0),
+)
+EXAONE_MOE = dict(
+    SMALL, moe_intermediate_size=24, num_experts=6, num_experts_per_tok=2, num_shared_experts=2, routed_scaling_factor=1.7,
+    rope_parameters=plain(20000.0),
+)
+TRINITY = dict(SMALL, moe_intermediate_size=24, num_experts=6, num_experts_per_tok=2, rope_parameters=plain(20000.0))
+GLM_VISION = dict(depth=1, hidden_size=8, intermediate_size=8, num_heads=1, patch_size=2, image_size=4)
+LFM2_VISION = dict(
+    model_type="siglip2_vision_model", hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1, patch_size=2,
+    num_patches=4,
+)
+INTERN_VISION = dict(hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1, image_size=[4, 4], patch_size=[2, 2])
+KIMI_VISION = dict(
+    num_hidden_layers=1, hidden_size=8, intermediate_size=8, num_attention_heads=1, patch_size=2, pos_emb_height=2, pos_emb_width=2,
+    pos_emb_time=1,
+)
 NEXT = dict(DELTA, rope_parameters=plain(20000.0, partial_rotary_factor=0.25))
 
 FAMILIES |= {
@@ -1159,6 +1178,285 @@ FAMILIES |= {
         ),
         dict(seed=6600, absent=["layer_types"]),
     ),
+    # The third layer has an MLP by the list, and the others of odd numbers by the interval. Every second layer of the first four has a window.
+    "qwen2_moe-f32": (
+        "qwen2_moe",
+        "float32",
+        dict(
+            SMALL | MIXTURE, head_dim=32, num_hidden_layers=6, decoder_sparse_step=2, mlp_only_layers=[3], use_sliding_window=True,
+            sliding_window=16, max_window_layers=4, rope_parameters=plain(20000.0),
+        ),
+        dict(seed=7003, absent=["layer_types"]),
+    ),
+    "qwen2_moe-bf16-normed": (
+        "qwen2_moe",
+        "bfloat16",
+        dict(
+            SMALL | MIXTURE, head_dim=48, num_hidden_layers=2, norm_topk_prob=True, qkv_bias=False, tie_word_embeddings=True,
+            rope_parameters=plain(20000.0),
+        ),
+        dict(seed=7101),
+    ),
+    "granitemoe-f32": (
+        "granitemoe",
+        "float32",
+        dict(SHARED, intermediate_size=16, num_local_experts=5, num_experts_per_tok=2, num_hidden_layers=2, rope_parameters=plain(20000.0))
+        | GRANITE,
+        dict(seed=7202),
+    ),
+    "granitemoeshared-bf16-tied": (
+        "granitemoeshared",
+        "bfloat16",
+        dict(
+            SHARED, intermediate_size=24, shared_intermediate_size=40, num_local_experts=4, num_experts_per_tok=3, num_hidden_layers=2,
+            attention_bias=True, tie_word_embeddings=True, rope_parameters=plain(20000.0),
+        ) | GRANITE,
+        dict(seed=7307, old_rope_keys=True),
+    ),
+    "minimax_m2-f32": (
+        "minimax_m2",
+        "float32",
+        dict(
+            SMALL, head_dim=32, intermediate_size=24, num_local_experts=6, num_experts_per_tok=2,
+            rope_parameters=plain(20000.0, partial_rotary_factor=0.25),
+        ),
+        dict(seed=7401),
+    ),
+    # As published: the numbers that turn are counted.
+    "minimax_m2-bf16-rotary-dim": (
+        "minimax_m2",
+        "bfloat16",
+        dict(
+            SMALL, head_dim=48, num_hidden_layers=2, intermediate_size=40, num_local_experts=4, num_experts_per_tok=3, rotary_dim=16,
+            tie_word_embeddings=True, rope_parameters=plain(20000.0),
+        ),
+        dict(seed=7536, absent=["rope_parameters.partial_rotary_factor"], old_rope_keys=True),
+    ),
+    # MLPs in the first layers, and windows in the last.
+    "dots1-f32": (
+        "dots1",
+        "float32",
+        dict(
+            SIGMOIDS, head_dim=32, n_group=3, topk_group=2, norm_topk_prob=True, first_k_dense_replace=2, attention_bias=True,
+            sliding_window=16, max_window_layers=1,
+        ),
+        dict(seed=7601, absent=["layer_types"]),
+    ),
+    "dots1-bf16-not-normed": (
+        "dots1",
+        "bfloat16",
+        dict(SIGMOIDS, n_routed_experts=3, num_experts_per_tok=3, head_dim=48, num_hidden_layers=3, n_shared_experts=1, norm_topk_prob=False, first_k_dense_replace=1, sliding_window=None),
+        dict(seed=7700),
+    ),
+    "solar_open-f32": (
+        "solar_open",
+        "float32",
+        dict(
+            SIGMOIDS, num_hidden_layers=2, head_dim=32, n_group=3, topk_group=2, attention_bias=True,
+        ),
+        dict(seed=7803, absent=["intermediate_size"]),
+    ),
+    "solar_open-bf16-not-normed": (
+        "solar_open",
+        "bfloat16",
+        dict(SIGMOIDS, n_routed_experts=3, num_experts_per_tok=3, num_hidden_layers=2, head_dim=48, n_shared_experts=1, norm_topk_prob=False, tie_word_embeddings=True),
+        dict(seed=7900, absent=["intermediate_size"]),
+    ),
+    "exaone_moe-f32": (
+        "exaone_moe",
+        "float32",
+        dict(
+            EXAONE_MOE, head_dim=32, n_group=3, topk_group=2, sliding_window=16, layer_types=[S, F] * 2,
+            mlp_layer_types=["dense", "dense", "sparse", "sparse"],
+        ),
+        dict(seed=8004),
+    ),
+    "exaone_moe-bf16-not-normed": (
+        "exaone_moe",
+        "bfloat16",
+        dict(
+            EXAONE_MOE, num_experts=3, num_experts_per_tok=3, head_dim=48, num_hidden_layers=3, num_shared_experts=1, norm_topk_prob=False, sliding_window=24, sliding_window_pattern=2,
+            first_k_dense_replace=2,
+        ),
+        dict(seed=8100, absent=["layer_types", "mlp_layer_types"]),
+    ),
+    "afmoe-f32": (
+        "afmoe",
+        "float32",
+        dict(
+            TRINITY, head_dim=32, layer_types=[S, F] * 2, sliding_window=16, num_dense_layers=2, num_shared_experts=2, route_scale=1.4,
+            mup_enabled=True, attention_bias=True,
+        ),
+        dict(seed=8202),
+    ),
+    "afmoe-bf16-tied": (
+        "afmoe",
+        "bfloat16",
+        dict(
+            TRINITY, num_experts=3, num_experts_per_tok=3, head_dim=48, num_hidden_layers=3, global_attn_every_n_layers=3, sliding_window=24, num_dense_layers=1, num_shared_experts=1,
+            tie_word_embeddings=True,
+        ),
+        dict(seed=8300, absent=["layer_types"]),
+    ),
+    "flex_olmo-f32": (
+        "flex_olmo",
+        "float32",
+        dict(SHARED, intermediate_size=16, num_experts=6, num_experts_per_tok=2, rope_parameters=plain(20000.0)),
+        dict(seed=8401),
+    ),
+    "flex_olmo-bf16-normed": (
+        "flex_olmo",
+        "bfloat16",
+        dict(
+            SHARED, num_key_value_heads=2, intermediate_size=24, num_experts=3, num_experts_per_tok=3, norm_topk_prob=True, attention_bias=True,
+            rope_parameters=plain(20000.0),
+        ),
+        dict(seed=8500),
+    ),
+    "hunyuan_moe-f32": (
+        "hunyuan_v1_moe",
+        "float32",
+        dict(SMALL, head_dim=32, intermediate_size=24, num_experts=5, moe_topk=2, attention_bias=True, rope_parameters=plain(20000.0)),
+        dict(seed=8600),
+    ),
+    # As published: a list of what is the same in all layers.
+    "hunyuan_moe-bf16-alpha": (
+        "hunyuan_v1_moe",
+        "bfloat16",
+        dict(
+            SMALL, head_dim=64, num_hidden_layers=2, num_experts=3, moe_topk=[3, 3], tie_word_embeddings=True,
+            rope_parameters=dict(rope_type="dynamic", rope_theta=20000.0, alpha=50.0, factor=1.0),
+        ),
+        dict(seed=8700, old_rope_keys=True),
+    ),
+    "arcee-f32": (
+        "arcee",
+        "float32",
+        dict(SMALL, head_dim=32, attention_bias=True, mlp_bias=True, rope_parameters=dict(YARN, rope_theta=20000.0)),
+        dict(seed=8800),
+    ),
+    "arcee-bf16-tied": (
+        "arcee", "bfloat16", dict(SMALL, head_dim=48, tie_word_embeddings=True, rope_parameters=plain(20000.0)), dict(seed=8900),
+    ),
+    "olmo-f32": ("olmo", "float32", dict(NO_RMS, hidden_size=64, num_hidden_layers=2, rope_parameters=plain(20000.0)), dict(seed=9000)),
+    "olmo-bf16-biased": (
+        "olmo",
+        "bfloat16",
+        dict(NO_RMS, hidden_size=96, num_hidden_layers=2, attention_bias=True, tie_word_embeddings=True, rope_parameters=plain(20000.0)),
+        dict(seed=9102),
+    ),
+    "gemma-f32": ("gemma", "float32", dict(SMALL, head_dim=32, tie_word_embeddings=True, rope_parameters=plain(20000.0)), dict(seed=9205)),
+    "gemma-bf16-biased": (
+        "gemma",
+        "bfloat16",
+        dict(SMALL, hidden_size=48, head_dim=64, attention_bias=True, rope_parameters=plain(20000.0)),
+        dict(seed=9302, old_rope_keys=True),
+    ),
+    "cohere-f32": (
+        "cohere",
+        "float32",
+        dict(SHARED, layer_norm_eps=3e-4, logit_scale=0.3, tie_word_embeddings=True, rope_parameters=plain(20000.0)),
+        dict(seed=9401),
+    ),
+    "cohere-f16-biased": (
+        "cohere",
+        "float16",
+        dict(SHARED, layer_norm_eps=1e-5, logit_scale=0.5, attention_bias=True, rope_parameters=plain(20000.0)),
+        dict(seed=9500, old_rope_keys=True),
+    ),
+    "glm-f32": ("glm", "float32", dict(SMALL, head_dim=32, rope_parameters=plain(20000.0, partial_rotary_factor=0.5)), dict(seed=9600)),
+    "glm-bf16-no-bias": (
+        "glm",
+        "bfloat16",
+        dict(SMALL, head_dim=64, attention_bias=False, tie_word_embeddings=True, rope_parameters=plain(20000.0, partial_rotary_factor=0.25)),
+        dict(seed=9705, old_rope_keys=True),
+    ),
+    "stablelm-f32": (
+        "stablelm",
+        "float32",
+        dict(SHARED, layer_norm_eps=3e-4, use_qkv_bias=True, rope_parameters=plain(20000.0, partial_rotary_factor=0.5)),
+        dict(seed=9802),
+    ),
+    "stablelm-bf16-parallel": (
+        "stablelm",
+        "bfloat16",
+        dict(SHARED, layer_norm_eps=1e-5, use_parallel_residual=True, tie_word_embeddings=True, rope_parameters=plain(20000.0)),
+        dict(seed=9904),
+    ),
+    "starcoder2-f32": (
+        "starcoder2", "float32", dict(SHARED, norm_epsilon=3e-4, sliding_window=16, rope_parameters=plain(20000.0)), dict(seed=10001),
+    ),
+    "starcoder2-bf16-no-bias": (
+        "starcoder2",
+        "bfloat16",
+        dict(SHARED, norm_epsilon=1e-5, use_bias=False, tie_word_embeddings=False, rope_parameters=plain(20000.0)),
+        dict(seed=10100, old_rope_keys=True),
+    ),
+    # Decoders of models with images.
+    "glm4v-f32": (
+        "glm4v",
+        "float32",
+        dict(
+            text_config=dict(SHARED, rope_parameters=axes(20000.0, [2, 3, 3], partial_rotary_factor=0.5)),
+            vision_config=dict(GLM_VISION, out_hidden_size=64), tie_word_embeddings=False,
+        ),
+        dict(seed=10201),
+    ),
+    "glm46v-bf16-tied": (
+        "glm46v",
+        "bfloat16",
+        dict(
+            text_config=dict(SHARED, model_type="glm4v_text", tie_word_embeddings=True, rope_parameters=axes(20000.0, [6, 5, 5])),
+            vision_config=dict(GLM_VISION, out_hidden_size=64), tie_word_embeddings=True,
+        ),
+        dict(seed=10305),
+    ),
+    "glm4v_moe-f32": (
+        "glm4v_moe",
+        "float32",
+        dict(
+            text_config=dict(
+                SIGMOIDS, head_dim=32, n_group=3, topk_group=2, first_k_dense_replace=2,
+                rope_parameters=axes(20000.0, [2, 3, 3], partial_rotary_factor=0.5),
+            ),
+            vision_config=dict(GLM_VISION, out_hidden_size=32), tie_word_embeddings=False,
+        ),
+        dict(seed=10400),
+    ),
+    "lfm2_vl-f32": (
+        "lfm2_vl",
+        "float32",
+        dict(
+            text_config=dict(
+                NO_RMS, model_type="lfm2", hidden_size=64, norm_eps=3e-4, layer_types=[C, F] * 2, block_multiple_of=8, tie_word_embeddings=True,
+                rope_parameters=plain(20000.0),
+            ),
+            vision_config=LFM2_VISION, projector_hidden_size=8, tie_word_embeddings=True,
+        ),
+        dict(seed=10500),
+    ),
+    "internvl-bf16": (
+        "internvl",
+        "bfloat16",
+        dict(
+            text_config=dict(SMALL, model_type="qwen3", head_dim=48, num_hidden_layers=2, rope_parameters=plain(20000.0)),
+            vision_config=INTERN_VISION, tie_word_embeddings=False,
+        ),
+        dict(seed=10600, wrapped=("language_model.model.", "language_model.lm_head.")),
+    ),
+    "kimi_k25-f32": (
+        "kimi_k25",
+        "float32",
+        dict(
+            text_config=dict(
+                LATENT, model_type="deepseek_v3", num_hidden_layers=2, q_lora_rank=24, kv_lora_rank=16, qk_nope_head_dim=16, qk_rope_head_dim=16,
+                v_head_dim=24, n_routed_experts=6, n_group=1, topk_group=1, routed_scaling_factor=1.3, first_k_dense_replace=1,
+                rope_parameters=plain(20000.0),
+            ),
+            vision_config=KIMI_VISION, projection_hidden_size=8, tie_word_embeddings=False,
+        ),
+        dict(seed=10701),
+    ),
 }
 
 
@@ -1197,7 +1495,7 @@ def weights(config, generator):
         one_less = 1 if config.model_type.startswith(("qwen3_5", "qwen3_next")) and ".linear_attn." not in name else one_less
         noise = torch.randn(shape, generator=generator)
         # Sharper attention would magnify the rounding of keys beyond what trained models show: hence 0.7 and 0.8.
-        if "vision" in name or "visual" in name or "multi_modal" in name:
+        if any(part in name for part in ("vision", "visual", "multi_modal", "mm_projector")):
             state[name] = noise
         elif name.endswith(QK_NORMS):
             state[name] = 0.7 + 0.2 * noise - one_less
@@ -1243,6 +1541,8 @@ def weights(config, generator):
             state[name] = noise
         elif name.endswith((".mamba.D", ".mixer.D")):
             state[name] = 1 + 0.5 * noise
+        elif name.endswith("c_fc.weight"):
+            state[name] = 1.2 * noise / shape[1] ** 0.5
         elif name.endswith((".w1.weight", ".w2.weight", ".w3.weight")):
             state[name] = 1.2 * noise / shape[1] ** 0.5
         elif name.endswith(("conv1d.weight", "conv.conv.weight")):
@@ -1253,7 +1553,7 @@ def weights(config, generator):
             state[name] = 1.2 * noise / shape[1] ** 0.5
         elif name.endswith("shared_expert_gate.weight"):
             state[name] = noise / shape[1] ** 0.5
-        elif name.endswith(("mlp.gate.weight", "router.weight", "feed_forward.gate.weight")):
+        elif name.endswith(("mlp.gate.weight", "router.weight", "router.gate.weight", "gate.wg.weight", "feed_forward.gate.weight")):
             state[name] = 3 * noise / shape[1] ** 0.5
         elif name.endswith("mixer.gate.weight"):
             state[name] = 3 * noise / shape[1] ** 0.5
@@ -1285,6 +1585,8 @@ def as_published(config, state):
     with tempfile.TemporaryDirectory() as folder:
         model.to(number_type).save_pretrained(folder)
         saved = load_file(pathlib.Path(folder) / "model.safetensors")
+    # transformers gives the layers of the decoder the name of those of the tower.
+    saved = {name.replace("language_model.model.blocks.", "language_model.model.layers."): tensor for name, tensor in saved.items()}
     if config.model_type == "qwen3_vl_moe" and number_type == torch.float32:
         # Those of Qwen have outputs in columns, and those that transformers has saved in rows.
         turned = [name for name in saved if ".mlp.experts." in name]
@@ -1316,7 +1618,7 @@ def routing_gap(folder, sequence):
             top = by.topk(chosen + 1).values
             gaps.append((top[..., -2] - top[..., -1]).min().item())
     for module in model.modules():
-        if type(module).__name__.lower().endswith(("topkrouter", "textrouter")):
+        if type(module).__name__.lower().endswith(("topkrouter", "textrouter", "choicerouter", "v1gate")):
             module.register_forward_hook(note)
     model(torch.tensor([sequence]))
     return min(gaps, default=None)

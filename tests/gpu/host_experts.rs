@@ -25,16 +25,19 @@ use std::path::Path;
 
 /// Experts with and without a shared one, with biases, beside an MLP, and behind recurrent layers.
 const CASES: &[&str] = &[
+    "afmoe-bf16-tied",
     "deepseek_v3-bf16-halves",
     "ernie4_5_moe-bf16",
     "gemma4_text-bf16-experts",
     "glm4_moe-bf16-not-normed",
     "gpt_oss-bf16-no-bias",
     "granitemoehybrid-bf16-experts",
+    "hunyuan_moe-bf16-alpha",
     "lfm2_moe-bf16-not-normed",
     "mixtral-bf16-tied",
     "nemotron_h-bf16-latent",
     "olmoe-bf16-normed",
+    "qwen2_moe-bf16-normed",
     "qwen3_5_moe-bf16-wrapped",
     "qwen3_moe-bf16-not-normed",
     "qwen3_next-bf16-not-normed",

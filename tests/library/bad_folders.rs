@@ -97,7 +97,7 @@ fn what_troubleshooting_says_of_paths_are_messages() {
     quoted(Source::open(nothing).err().expect("no such folder"), Path::new("none"));
     let folder = Folder::copy(WHOLE, "troubleshooting");
     quoted(Source::open(&folder.file("config.json")).err().expect("no model"), &folder.path);
-    folder.edit_json("config.json", |config| config["architectures"] = json!(["MiniMaxM2ForCausalLM"]));
+    folder.edit_json("config.json", |config| config["architectures"] = json!(["PhimoeForCausalLM"]));
     quoted(refusal(&folder.path), &folder.path);
     fs::copy(golden(WHOLE).join("config.json"), folder.file("config.json")).unwrap();
     let pointer =

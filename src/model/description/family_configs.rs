@@ -15,7 +15,7 @@ fn bases(pattern: &[f64], repeats: usize) -> Value {
 
 /// Configs in the form that the folders of these models have.
 pub fn configs() -> Vec<(&'static str, Value)> {
-    [dense(), super::mixture_configs::configs()].concat()
+    [dense(), super::mixture_configs::configs(), super::wrapper_configs::configs()].concat()
 }
 
 fn dense() -> Vec<(&'static str, Value)> {
@@ -510,6 +510,78 @@ fn dense() -> Vec<(&'static str, Value)> {
                 "qk_scale_factor": 3.87, "rms_norm_eps": 1e-05,
                 "rope_parameters": {"rope_theta": 500000.0, "rope_type": "default"}, "sliding_window": 2048,
                 "tie_word_embeddings": false, "vocab_size": 202048
+            }),
+        ),
+        (
+            "AFM-4.5B",
+            json!({
+                "architectures": ["ArceeForCausalLM"], "attention_bias": false, "head_dim": 128, "hidden_act": "relu2",
+                "hidden_size": 2560, "intermediate_size": 18432, "max_position_embeddings": 65536, "mlp_bias": false,
+                "model_type": "arcee", "num_attention_heads": 20, "num_hidden_layers": 36, "num_key_value_heads": 4,
+                "rms_norm_eps": 1e-05, "rope_scaling": {
+                    "beta_fast": 32.0, "beta_slow": 1.0, "factor": 20.0, "mscale": 1.0,
+                    "original_max_position_embeddings": 4096, "rope_type": "yarn"
+                },
+                "rope_theta": 10000.0, "tie_word_embeddings": false, "vocab_size": 128004
+            }),
+        ),
+        (
+            "OLMo-1B",
+            json!({
+                "architectures": ["OlmoForCausalLM"], "attention_bias": false, "clip_qkv": null, "hidden_act": "silu",
+                "hidden_size": 2048, "intermediate_size": 8192, "max_position_embeddings": 2048, "model_type": "olmo",
+                "num_attention_heads": 16, "num_hidden_layers": 16, "num_key_value_heads": 16, "rope_theta": 10000.0,
+                "tie_word_embeddings": true, "vocab_size": 50304
+            }),
+        ),
+        (
+            "gemma-2b",
+            json!({
+                "architectures": ["GemmaForCausalLM"], "attention_bias": false, "head_dim": 256, "hidden_act": "gelu",
+                "hidden_activation": null, "hidden_size": 2048, "intermediate_size": 16384,
+                "max_position_embeddings": 8192, "model_type": "gemma", "num_attention_heads": 8,
+                "num_hidden_layers": 18, "num_key_value_heads": 1, "rms_norm_eps": 1e-06, "rope_theta": 10000.0,
+                "torch_dtype": "bfloat16", "vocab_size": 256000
+            }),
+        ),
+        (
+            "c4ai-command-r",
+            json!({
+                "architectures": ["CohereForCausalLM"], "attention_bias": false, "hidden_act": "silu",
+                "hidden_size": 8192, "intermediate_size": 22528, "layer_norm_eps": 1e-05, "logit_scale": 0.0625,
+                "max_position_embeddings": 131072, "model_type": "cohere", "num_attention_heads": 64,
+                "num_hidden_layers": 40, "num_key_value_heads": 64, "rope_theta": 8000000.0, "use_qk_norm": false,
+                "vocab_size": 256000
+            }),
+        ),
+        (
+            "glm-4-9b-chat",
+            json!({
+                "architectures": ["GlmForCausalLM"], "attention_bias": true, "head_dim": 128, "hidden_act": "silu",
+                "hidden_size": 4096, "intermediate_size": 13696, "max_position_embeddings": 131072, "model_type": "glm",
+                "num_attention_heads": 32, "num_hidden_layers": 40, "num_key_value_heads": 2,
+                "partial_rotary_factor": 0.5, "rms_norm_eps": 1.5625e-07, "rope_theta": 10000.0,
+                "tie_word_embeddings": false, "vocab_size": 151552
+            }),
+        ),
+        (
+            "stablelm-2-1_6b",
+            json!({
+                "architectures": ["StableLmForCausalLM"], "hidden_act": "silu", "hidden_size": 2048,
+                "intermediate_size": 5632, "layer_norm_eps": 1e-05, "max_position_embeddings": 4096,
+                "model_type": "stablelm", "num_attention_heads": 32, "num_hidden_layers": 24, "num_key_value_heads": 32,
+                "partial_rotary_factor": 0.25, "rope_scaling": null, "rope_theta": 10000, "tie_word_embeddings": false,
+                "use_qkv_bias": true, "vocab_size": 100352
+            }),
+        ),
+        (
+            "starcoder2-3b",
+            json!({
+                "architectures": ["Starcoder2ForCausalLM"], "embedding_dropout": 0.1, "hidden_act": "gelu_pytorch_tanh",
+                "hidden_size": 3072, "intermediate_size": 12288, "max_position_embeddings": 16384, "mlp_type": "default",
+                "model_type": "starcoder2", "norm_epsilon": 1e-05, "norm_type": "layer_norm", "num_attention_heads": 24,
+                "num_hidden_layers": 30, "num_key_value_heads": 2, "residual_dropout": 0.1,
+                "rope_theta": 999999.4420358813, "sliding_window": 4096, "use_bias": true, "vocab_size": 49152
             }),
         ),
     ]

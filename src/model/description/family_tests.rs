@@ -207,6 +207,26 @@ fn glm_4_and_cohere_rotate_neighbours() {
 }
 
 #[test]
+fn older_families_have_norms_of_their_own() {
+    let norms = |name: &str| {
+        let spec = described(&changed(name, json!({})));
+        let norm = spec.final_norm.unwrap();
+        assert!(
+            spec.layers.iter().flat_map(|layer| &layer.sublayers).all(|part| part.norms.before == Some(norm)),
+            "{name}"
+        );
+        (norm.kind, norm.eps, norm.weight, spec.layers[0].sublayers.len())
+    };
+    assert_eq!(norms("OLMo-1B"), (NormKind::Layer, 1e-5, NormWeight::Ones, 2));
+    assert_eq!(norms("gemma-2b"), (NormKind::Rms, 1e-6, NormWeight::PlusOne, 2));
+    assert_eq!(norms("c4ai-command-r"), (NormKind::Layer, 1e-5, NormWeight::Plain, 1));
+    assert_eq!(norms("stablelm-2-1_6b"), (NormKind::LayerBiased, 1e-5, NormWeight::Plain, 2));
+    assert_eq!(norms("starcoder2-3b"), (NormKind::LayerBiased, 1e-5, NormWeight::Plain, 2));
+    let parallel = described(&changed("stablelm-2-1_6b", json!({"use_parallel_residual": true})));
+    assert_eq!(parallel.layers[0].sublayers.len(), 1);
+}
+
+#[test]
 fn muse_glimmer_has_norms_without_weights_and_gates() {
     for name in ["Muse-Glimmer-30B", "Muse-Glimmer, decoder"] {
         let spec = described(&changed(name, json!({})));
@@ -472,6 +492,16 @@ fn a_config_that_contradicts_itself_or_asks_for_something_else_is_refused() {
         ("OLMo-2-1B", "sliding_window", json!(4096)),
         ("OLMo-2-1B", "model_type", json!("olmo3")),
         ("ERNIE-4.5-0.3B", "is_encoder_decoder", json!(true)),
+        ("AFM-4.5B", "hidden_act", json!("silu")),
+        ("OLMo-1B", "clip_qkv", json!(8.0)),
+        ("gemma-2b", "hidden_act", json!("relu")),
+        ("gemma-2b", "use_bidirectional_attention", json!(true)),
+        ("c4ai-command-r", "use_qk_norm", json!(true)),
+        ("c4ai-command-r", "sliding_window", json!(4096)),
+        ("stablelm-2-1_6b", "qk_layernorm", json!(true)),
+        ("stablelm-2-1_6b", "layer_norm_eps", json!(0)),
+        ("starcoder2-3b", "hidden_act", json!("relu")),
+        ("starcoder2-3b", "sliding_window", json!(0)),
     ];
     for (name, field, value) in all {
         match parse(&changed(name, json!({field: value}))) {
@@ -519,6 +549,12 @@ fn a_model_under_the_class_of_another_family_is_refused() {
         ("gemma-4, decoder", "Qwen3ForCausalLM"),
         ("Muse-Glimmer, decoder", "Gemma2ForCausalLM"),
         ("Muse-Glimmer, decoder", "LlamaForCausalLM"),
+        ("AFM-4.5B", "LlamaForCausalLM"),
+        ("gemma-2b", "LlamaForCausalLM"),
+        ("c4ai-command-r", "LlamaForCausalLM"),
+        ("glm-4-9b-chat", "LlamaForCausalLM"),
+        ("stablelm-2-1_6b", "LlamaForCausalLM"),
+        ("starcoder2-3b", "MistralForCausalLM"),
     ] {
         let relabelled = changed(name, json!({"architectures": [class], "model_type": "(absent)"}));
         let refused = parse(&relabelled);

@@ -295,5 +295,144 @@ pub fn configs() -> Vec<(&'static str, Value)> {
                 "use_bias": false, "use_conv_bias": true, "vocab_size": 131072
             }),
         ),
+        (
+            "Qwen1.5-MoE-A2.7B",
+            json!({
+                "architectures": ["Qwen2MoeForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 151643,
+                "decoder_sparse_step": 1, "eos_token_id": 151643, "hidden_act": "silu", "hidden_size": 2048,
+                "intermediate_size": 5632, "max_position_embeddings": 8192, "max_window_layers": 21,
+                "model_type": "qwen2_moe", "moe_intermediate_size": 1408, "norm_topk_prob": false,
+                "num_attention_heads": 16, "num_experts": 60, "num_experts_per_tok": 4, "num_hidden_layers": 24,
+                "num_key_value_heads": 16, "output_router_logits": false, "rms_norm_eps": 1e-06, "rope_theta": 1000000.0,
+                "router_aux_loss_coef": 0.001, "shared_expert_intermediate_size": 5632, "sliding_window": 32768,
+                "tie_word_embeddings": false, "torch_dtype": "bfloat16", "use_sliding_window": false, "vocab_size": 151936
+            }),
+        ),
+        (
+            "granite-3.1-1b-a400m",
+            json!({
+                "architectures": ["GraniteMoeForCausalLM"], "attention_bias": false, "attention_dropout": 0.1,
+                "attention_multiplier": 0.015625, "bos_token_id": 0, "embedding_multiplier": 12.0, "eos_token_id": 0,
+                "hidden_act": "silu", "hidden_size": 1024, "intermediate_size": 512, "logits_scaling": 6.0,
+                "max_position_embeddings": 131072, "model_type": "granitemoe", "num_attention_heads": 16,
+                "num_experts_per_tok": 8, "num_hidden_layers": 24, "num_key_value_heads": 8, "num_local_experts": 32,
+                "output_router_logits": false, "residual_multiplier": 0.22, "rms_norm_eps": 1e-06, "rope_scaling": null,
+                "rope_theta": 1500000.0, "router_aux_loss_coef": 0.0, "tie_word_embeddings": true,
+                "torch_dtype": "bfloat16", "vocab_size": 49155
+            }),
+        ),
+        (
+            "moe-7b-1b-active-shared-experts",
+            json!({
+                "architectures": ["GraniteMoeSharedForCausalLM"], "attention_multiplier": 0.0078125,
+                "embedding_multiplier": 12.0, "hidden_size": 1536, "intermediate_size": 512, "logits_scaling": 6.0,
+                "max_position_embeddings": 4096, "model_type": "granitemoeshared", "num_attention_heads": 12,
+                "num_experts_per_tok": 6, "num_hidden_layers": 40, "num_key_value_heads": 4, "num_local_experts": 62,
+                "residual_multiplier": 0.22, "rms_norm_eps": 1e-05, "rope_theta": 10000.0, "shared_intermediate_size": 1024,
+                "tie_word_embeddings": true, "vocab_size": 49152
+            }),
+        ),
+        (
+            "MiniMax-M2",
+            json!({
+                "architectures": ["MiniMaxM2ForCausalLM"], "attention_dropout": 0.0, "attn_type_list": vec![1; 62],
+                "head_dim": 128, "hidden_size": 3072, "intermediate_size": 1536, "layernorm_full_attention_beta": 1.0,
+                "layernorm_linear_attention_beta": 1.0, "layernorm_mlp_beta": 1.0, "max_position_embeddings": 196608,
+                "mlp_intermediate_size": 8192, "model_type": "minimax_m2", "mtp_transformer_layers": 1,
+                "num_attention_heads": 48, "num_experts_per_tok": 8, "num_hidden_layers": 62, "num_key_value_heads": 8,
+                "num_local_experts": 256, "num_mtp_modules": 3, "qk_norm_type": "per_layer", "rms_norm_eps": 1e-06,
+                "rope_theta": 5000000, "rotary_dim": 64, "router_jitter_noise": 0.0, "scoring_func": "sigmoid",
+                "shared_intermediate_size": 0, "shared_moe_mode": "sigmoid", "sliding_window": null,
+                "tie_word_embeddings": false, "use_mtp": true, "use_qk_norm": true, "use_routing_bias": true,
+                "vocab_size": 200064
+            }),
+        ),
+        (
+            "dots.llm1",
+            json!({
+                "architectures": ["Dots1ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+                "first_k_dense_replace": 1, "hidden_act": "silu", "hidden_size": 4096, "intermediate_size": 10944,
+                "max_position_embeddings": 32768, "max_window_layers": 62, "model_type": "dots1",
+                "moe_intermediate_size": 1408, "moe_layer_freq": 1, "n_routed_experts": 128, "n_shared_experts": 2,
+                "norm_topk_prob": true, "num_attention_heads": 32, "num_experts_per_tok": 6, "num_hidden_layers": 62,
+                "num_key_value_heads": 32, "pretraining_tp": 1, "rms_norm_eps": 1e-05, "rope_scaling": null,
+                "rope_theta": 10000000, "routed_scaling_factor": 2.5, "scoring_func": "noaux_tc", "sliding_window": null,
+                "tie_word_embeddings": false, "torch_dtype": "bfloat16", "use_sliding_window": false,
+                "vocab_size": 152064
+            }),
+        ),
+        (
+            "Solar-Open-100B",
+            json!({
+                "architectures": ["SolarOpenForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+                "head_dim": 128, "hidden_act": "silu", "hidden_size": 4096, "intermediate_size": 10240,
+                "max_position_embeddings": 131072, "model_type": "solar_open", "moe_intermediate_size": 1280,
+                "n_group": 1, "n_routed_experts": 128, "n_shared_experts": 1, "norm_topk_prob": true,
+                "num_attention_heads": 64, "num_experts_per_tok": 8, "num_hidden_layers": 48, "num_key_value_heads": 8,
+                "partial_rotary_factor": 1.0, "rms_norm_eps": 1e-05, "rope_scaling": {
+                    "factor": 2.0, "original_max_position_embeddings": 65536, "type": "yarn"
+                },
+                "rope_theta": 1000000, "routed_scaling_factor": 1.0, "tie_word_embeddings": false, "topk_group": 1,
+                "use_qk_norm": false, "vocab_size": 196608
+            }),
+        ),
+        (
+            "K-EXAONE-236B-A23B",
+            json!({
+                "architectures": ["ExaoneMoEForCausalLM"], "attention_dropout": 0.0, "first_k_dense_replace": 1,
+                "head_dim": 128, "hidden_act": "silu", "hidden_size": 6144, "intermediate_size": 18432,
+                "layer_types": layers(&[("sliding_attention", 3), ("full_attention", 1)], 12),
+                "max_position_embeddings": 262144, "model_type": "exaone_moe", "moe_intermediate_size": 2048,
+                "n_group": 1, "norm_topk_prob": true, "num_attention_heads": 64, "num_experts": 128,
+                "num_experts_per_tok": 8, "num_hidden_layers": 48, "num_key_value_heads": 8,
+                "num_nextn_predict_layers": 1, "num_shared_experts": 1, "rms_norm_eps": 1e-05,
+                "rope_parameters": {"rope_theta": 1000000, "rope_type": "default"}, "routed_scaling_factor": 2.5,
+                "scoring_func": "sigmoid", "sliding_window": 128, "sliding_window_pattern": "LLLG",
+                "tie_word_embeddings": false, "topk_group": 1, "topk_method": "noaux_tc", "vocab_size": 153600
+            }),
+        ),
+        (
+            "Trinity-Mini",
+            json!({
+                "architectures": ["AfmoeForCausalLM"], "attention_dropout": 0.0, "global_attn_every_n_layers": 4,
+                "head_dim": 128, "hidden_act": "silu", "hidden_size": 2048, "intermediate_size": 6144,
+                "layer_types": layers(&[("sliding_attention", 3), ("full_attention", 1)], 8),
+                "load_balance_coeff": 0.001, "max_position_embeddings": 131072, "model_type": "afmoe",
+                "moe_intermediate_size": 1024, "mup_enabled": true, "n_group": 1, "num_attention_heads": 32,
+                "num_dense_layers": 2, "num_expert_groups": 1, "num_experts": 128, "num_experts_per_tok": 8,
+                "num_hidden_layers": 32, "num_key_value_heads": 4, "num_limited_groups": 1, "num_shared_experts": 1,
+                "rms_norm_eps": 1e-05, "rope_scaling": null, "rope_theta": 10000, "route_norm": true,
+                "route_scale": 2.826, "score_func": "sigmoid", "sliding_window": 2048, "tie_word_embeddings": false,
+                "topk_group": 1, "use_grouped_mm": true, "vocab_size": 200192
+            }),
+        ),
+        (
+            "FlexOlmo-7x7B-1T",
+            json!({
+                "architectures": ["FlexOlmoForCausalLM"], "attention_bias": false, "hidden_act": "silu",
+                "hidden_size": 4096, "intermediate_size": 11008, "max_position_embeddings": 4096,
+                "model_type": "flex_olmo", "norm_topk_prob": false, "num_attention_heads": 32, "num_experts": 7,
+                "num_experts_per_tok": 5, "num_hidden_layers": 32, "num_key_value_heads": 32, "rms_norm_eps": 1e-06,
+                "rope_scaling": null, "rope_theta": 500000, "router_aux_loss_coef": 0.01, "tie_word_embeddings": false,
+                "vocab_size": 100352
+            }),
+        ),
+        (
+            "Hunyuan-A13B",
+            json!({
+                "architectures": ["HunYuanMoEV1ForCausalLM"], "attention_bias": false, "attention_head_dim": 128,
+                "head_dim": 128, "hidden_act": "silu", "hidden_size": 4096, "intermediate_size": 3072,
+                "max_position_embeddings": 32768, "mlp_bias": false, "model_type": "hunyuan_v1_moe",
+                "moe_intermediate_size": vec![3072; 32], "moe_layer_num_skipped": 0, "moe_topk": vec![8; 32],
+                "norm_topk_prob": true, "num_attention_heads": 32, "num_experts": 64, "num_hidden_layers": 32,
+                "num_key_value_heads": 8, "num_shared_expert": vec![1; 32], "rms_norm_eps": 1e-05,
+                "rope_scaling": {
+                    "alpha": 1000.0, "beta_fast": 32, "beta_slow": 1, "factor": 1.0, "mscale": 1.0,
+                    "mscale_all_dim": 1.0, "type": "dynamic"
+                },
+                "rope_theta": 10000.0, "tie_word_embeddings": true, "use_cla": false, "use_mixed_mlp_moe": true,
+                "use_mla": false, "use_qk_norm": true, "vocab_size": 128167
+            }),
+        ),
     ]
 }

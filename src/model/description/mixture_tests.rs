@@ -51,30 +51,48 @@ fn a_family_says_how_its_experts_are_chosen() {
         ("ERNIE-4.5-21B-A3B", Router { experts: 64, chosen: 6, ..SOFTMAX }, 1536),
         ("granite-4.0-h-tiny", Router { experts: 64, chosen: 6, ..SOFTMAX }, 512),
         ("gpt-oss-20b", Router { experts: 32, chosen: 4, ..SOFTMAX }, 2880),
+        ("Qwen1.5-MoE-A2.7B", Router { experts: 60, chosen: 4, norm: None, ..SOFTMAX }, 1408),
+        ("granite-3.1-1b-a400m", Router { experts: 32, ..SOFTMAX }, 512),
+        ("moe-7b-1b-active-shared-experts", Router { experts: 62, chosen: 6, ..SOFTMAX }, 512),
+        ("MiniMax-M2", Router { experts: 256, ..sigmoid }, 1536),
+        ("dots.llm1", Router { chosen: 6, norm: Some(1e-20), scale: 2.5, ..sigmoid }, 1408),
+        ("Solar-Open-100B", Router { norm: Some(1e-20), ..sigmoid }, 1280),
+        ("K-EXAONE-236B-A23B", Router { norm: Some(1e-20), scale: 2.5, ..sigmoid }, 2048),
+        ("Trinity-Mini", Router { norm: Some(1e-20), scale: 2.826, ..sigmoid }, 1024),
+        ("FlexOlmo-7x7B-1T", Router { experts: 7, chosen: 5, norm: None, ..SOFTMAX }, 11008),
+        ("Hunyuan-A13B", Router { experts: 64, ..SOFTMAX }, 3072),
+        ("GLM-4.5V", Router { norm: Some(1e-20), ..sigmoid }, 1408),
+        ("Kimi-K2.5", Router { experts: 384, norm: Some(1e-20), scale: 2.827, ..sigmoid }, 2048),
     ];
     for (name, router, width) in cases {
         let spec = described(&changed(name, json!({})));
         let experts = experts(spec.layers.last().unwrap());
         assert_eq!((experts.router, experts.expert.width), (router, width), "{name}");
-        let corrected = ["GLM-4.5-Air", "GLM-4.7-Flash", "DeepSeek-V3", "LFM2-8B-A1B", "ERNIE-4.5-21B-A3B"];
-        let corrected = corrected.contains(&name);
+        // All that are scored by sigmoids are corrected.
+        let corrected = router.scores == Scores::Sigmoid || name == "ERNIE-4.5-21B-A3B";
         assert_eq!(experts.correction == Correction::Stored, corrected, "{name}");
         let shared = experts.shared.as_ref().map(|shared| (shared.mlp.width, shared.gate));
         let wanted = match name {
             "Qwen3.5-35B-A3B" | "Qwen3-Next-80B-A3B" => Some((512, SharedGate::Sigmoid)),
-            "GLM-4.5-Air" => Some((1408, SharedGate::None)),
+            "GLM-4.5-Air" | "GLM-4.5V" => Some((1408, SharedGate::None)),
             "GLM-4.7-Flash" => Some((1536, SharedGate::None)),
             "DeepSeek-V3" | "Mistral-Small-4" => Some((2048, SharedGate::None)),
             "DeepSeek-V2-Lite" => Some((2 * 1408, SharedGate::None)),
             "ERNIE-4.5-21B-A3B" => Some((2 * 1536, SharedGate::None)),
-            "granite-4.0-h-tiny" => Some((1024, SharedGate::None)),
+            "granite-4.0-h-tiny" | "moe-7b-1b-active-shared-experts" | "Trinity-Mini" => Some((1024, SharedGate::None)),
+            "Qwen1.5-MoE-A2.7B" => Some((5632, SharedGate::Sigmoid)),
+            "dots.llm1" => Some((2 * 1408, SharedGate::None)),
+            "Solar-Open-100B" => Some((1280, SharedGate::None)),
+            "K-EXAONE-236B-A23B" | "Kimi-K2.5" => Some((2048, SharedGate::None)),
+            "Hunyuan-A13B" => Some((3072, SharedGate::None)),
             _ => None,
         };
         assert_eq!(shared, wanted, "{name}");
         let dense = match name {
             "GLM-4.5-Air" | "GLM-4.7-Flash" | "DeepSeek-V2-Lite" | "ERNIE-4.5-21B-A3B" => 1,
+            "dots.llm1" | "K-EXAONE-236B-A23B" | "GLM-4.5V" | "Kimi-K2.5" => 1,
             "DeepSeek-V3" => 3,
-            "LFM2-8B-A1B" => 2,
+            "LFM2-8B-A1B" | "Trinity-Mini" => 2,
             _ => 0,
         };
         assert_eq!(sparse(&spec.layers), (dense..spec.layers.len()).collect::<Vec<_>>(), "{name}");
@@ -293,6 +311,34 @@ fn settings_of_experts_that_nobody_computes_are_refused_by_name() {
         ("Nemotron-3-Nano-30B-A3B", "moe_latent_size", json!(0)),
         ("Nemotron-3-Nano-30B-A3B", "n_routed_experts", json!("(absent)")),
         ("Nemotron-3-Nano-30B-A3B", "moe_shared_expert_intermediate_size", json!("(absent)")),
+        ("Qwen1.5-MoE-A2.7B", "qkv_bias", json!("yes")),
+        ("Qwen1.5-MoE-A2.7B", "max_window_layers", json!(-1)),
+        ("Qwen1.5-MoE-A2.7B", "shared_expert_intermediate_size", json!(0)),
+        ("granite-3.1-1b-a400m", "num_local_experts", json!(5)),
+        ("moe-7b-1b-active-shared-experts", "shared_intermediate_size", json!(-1)),
+        ("MiniMax-M2", "scoring_func", json!("softmax")),
+        ("MiniMax-M2", "qk_norm_type", json!("per_head")),
+        ("MiniMax-M2", "use_qk_norm", json!(false)),
+        ("MiniMax-M2", "use_routing_bias", json!(false)),
+        ("MiniMax-M2", "rotary_dim", json!(0)),
+        ("MiniMax-M2", "sliding_window", json!(4096)),
+        ("dots.llm1", "layer_types", json!(vec!["sliding_attention"; 62])),
+        ("dots.llm1", "moe_layer_freq", json!(2)),
+        ("Solar-Open-100B", "use_qk_norm", json!(true)),
+        ("Solar-Open-100B", "partial_rotary_factor", json!(0.5)),
+        ("K-EXAONE-236B-A23B", "mlp_layer_types", json!(["dense"])),
+        ("K-EXAONE-236B-A23B", "num_shared_experts", json!(0)),
+        ("K-EXAONE-236B-A23B", "sliding_window", json!(null)),
+        ("Trinity-Mini", "route_norm", json!(false)),
+        ("Trinity-Mini", "score_func", json!("softmax")),
+        ("Trinity-Mini", "route_scale", json!(0)),
+        ("Trinity-Mini", "num_dense_layers", json!(33)),
+        ("FlexOlmo-7x7B-1T", "num_experts_per_tok", json!(8)),
+        ("Hunyuan-A13B", "moe_topk", json!([8, 4])),
+        ("Hunyuan-A13B", "moe_topk", json!([])),
+        ("Hunyuan-A13B", "moe_topk", json!(65)),
+        ("Hunyuan-A13B", "norm_topk_prob", json!(false)),
+        ("Hunyuan-A13B", "use_mla", json!(true)),
         ("gpt-oss-20b", "swiglu_limit", json!(10.0)),
         ("gpt-oss-20b", "swiglu_alpha", json!(1.0)),
         ("gpt-oss-20b", "num_local_experts", json!(3)),
@@ -327,6 +373,13 @@ fn a_mixture_under_the_class_of_a_dense_family_is_refused() {
         ("LFM2-8B-A1B", "Lfm2ForCausalLM"),
         ("ERNIE-4.5-21B-A3B", "Ernie4_5ForCausalLM"),
         ("gpt-oss-20b", "LlamaForCausalLM"),
+        ("Qwen1.5-MoE-A2.7B", "Qwen2ForCausalLM"),
+        ("granite-3.1-1b-a400m", "GraniteForCausalLM"),
+        ("MiniMax-M2", "MixtralForCausalLM"),
+        ("dots.llm1", "Qwen3ForCausalLM"),
+        ("K-EXAONE-236B-A23B", "Exaone4ForCausalLM"),
+        ("Trinity-Mini", "Qwen3ForCausalLM"),
+        ("Hunyuan-A13B", "HunYuanDenseV1ForCausalLM"),
     ] {
         let refused = parse(&changed(name, json!({"architectures": [class], "model_type": "(absent)"})));
         assert!(matches!(refused, Err(Error::UnsupportedModel { .. })), "{name} as {class}: {refused:?}");

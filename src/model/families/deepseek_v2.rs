@@ -25,7 +25,7 @@ pub const FAMILY: Family = Family {
 };
 
 fn spec(fields: Fields) -> Result<DecoderSpec> {
-    deepseek_v3::must_be(fields, "scoring_func", "softmax")?;
+    fields.must_say("scoring_func", "softmax")?;
     // transformers does not divide the weights, whatever the field says.
     fields.must_be("norm_topk_prob", false)?;
     fields.must_be("mlp_bias", false)?;
@@ -52,5 +52,5 @@ fn experts(fields: Fields, standard: &Standard) -> Result<Experts> {
     };
     let scale = fields.factor("routed_scaling_factor")?;
     let router = Router { scores: Scores::Softmax, groups, norm: None, scale, ..router };
-    glm4_moe::mlps(fields, standard, router)
+    glm4_moe::mlps(fields, standard, router, glm4_moe::COUNTS[1])
 }

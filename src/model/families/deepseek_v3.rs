@@ -52,11 +52,11 @@ pub const NAMES: Names = Names {
 const LATENT_EPS: f32 = 1e-6;
 
 fn spec(fields: Fields) -> Result<DecoderSpec> {
-    must_be(fields, "scoring_func", "sigmoid")?;
-    must_be(fields, "topk_method", "noaux_tc")?;
+    fields.must_say("scoring_func", "sigmoid")?;
+    fields.must_say("topk_method", "noaux_tc")?;
     let standard = Standard::with_ropes(fields, vec![rope(fields)?])?;
     let dense = first_dense_layers(fields, 3, standard.layers)?;
-    let experts = FeedForward::Experts(glm4_moe::experts(fields, &standard)?);
+    let experts = FeedForward::Experts(glm4_moe::experts(fields, &standard, glm4_moe::COUNTS)?);
     decoder(fields, standard, dense, &experts)
 }
 
@@ -145,14 +145,4 @@ pub fn attention(fields: Fields, standard: &Standard) -> Result<SelfAttention> {
         output_bias: bias,
         ..attention
     })
-}
-
-/// Refuses another text in a field that may be missing.
-pub fn must_be(fields: Fields, setting: &'static str, wanted: &'static str) -> Result<()> {
-    match fields.text(setting)? {
-        Some(found) if found != wanted => {
-            Err(Error::UnsupportedModel { setting, value: format!("{found:.60}"), supported: wanted })
-        }
-        _ => Ok(()),
-    }
 }

@@ -21,6 +21,14 @@ pub const FAMILY: Family = Family {
 
 fn spec(fields: Fields) -> Result<DecoderSpec> {
     let standard = Standard::read(fields)?;
+    let norms = SublayerNorms::after(standard.norm);
+    let layer = |attention| standard.layer(attention, standard.mlp(Bias::None)).with_norms(norms);
+    let layers = attentions(fields, &standard)?.into_iter().map(layer).collect();
+    Ok(standard.decoder_of(layers))
+}
+
+/// The attention of each layer.
+pub fn attentions(fields: Fields, standard: &Standard) -> Result<Vec<SelfAttention>> {
     let has_windows = fields.get("sliding_window").is_some();
     // transformers writes 0 where there is no window.
     let pattern = fields.get("sliding_window_pattern").filter(|pattern| pattern.as_u64() != Some(0));
@@ -32,18 +40,14 @@ fn spec(fields: Fields) -> Result<DecoderSpec> {
         true => standard.windows_by_pattern(fields, 4)?,
         false => standard.windows(fields, |_| false)?,
     };
-    let norms = SublayerNorms::after(standard.norm);
-    let layer = |window: Option<usize>| {
+    let attention = |window: Option<usize>| {
         let attention = standard.attention(standard.shared_width());
-        let attention = SelfAttention {
+        SelfAttention {
             scores: AttentionSpec { window, ..attention.scores },
             rope: attention.rope.filter(|_| window.is_some() || !has_windows),
             qk_norm: QkNorm::PerHead { norm: standard.norm, order: NormOrder::BeforeRope },
             ..attention
-        };
-        let layer = standard.layer(attention, standard.mlp(Bias::None));
-        layer.with_norms(norms)
+        }
     };
-    let layers = windows.into_iter().map(layer).collect();
-    Ok(standard.decoder_of(layers))
+    Ok(windows.into_iter().map(attention).collect())
 }

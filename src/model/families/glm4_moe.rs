@@ -31,6 +31,42 @@ pub const FAMILY: Family = Family {
     spec,
 };
 
+/// The decoder of GLM-4.5V and GLM-4.6V.
+pub const VISION: Family = Family {
+    models: "GLM-4.5V, GLM-4.6V, their decoders alone",
+    classes: &["Glm4vMoeTextModel"],
+    model_type: "glm4v_moe_text",
+    defaults: || {
+        let mut fields = (FAMILY.defaults)();
+        fields["attention_bias"] = json!(true);
+        fields["n_routed_experts"] = json!(128);
+        fields
+    },
+    ..FAMILY
+};
+
+/// Experts in every layer, and queries and keys as projected.
+pub const SOLAR_OPEN: Family = Family {
+    models: "Solar-Open-100B",
+    classes: &["SolarOpenForCausalLM"],
+    model_type: "solar_open",
+    defaults: || {
+        json!({
+            "num_key_value_heads": 8, "head_dim": 128, "rms_norm_eps": 1e-5, "rope_theta": 1000000.0,
+            "num_experts_per_tok": 8, "n_routed_experts": 128, "n_shared_experts": 1, "moe_intermediate_size": 1280,
+            "routed_scaling_factor": 1.0, "norm_topk_prob": true,
+            // Of no layer.
+            "intermediate_size": 1280
+        })
+    },
+    ignores: &["first_k_dense_replace", "num_nextn_predict_layers"],
+    spec: |fields| {
+        let standard = Standard::read(fields)?;
+        decoder(fields, standard, QkNorm::None, 0)
+    },
+    ..FAMILY
+};
+
 pub const NAMES: Names = Names { experts: ExpertNames { shared: SHARED, shared_gate: "", ..LLAMA.experts }, ..LLAMA };
 
 /// The expert that computes all tokens, as GLM and ERNIE call it.
@@ -45,20 +81,28 @@ fn spec(fields: Fields) -> Result<DecoderSpec> {
         Some(true) => QkNorm::PerHead { norm: standard.norm, order: NormOrder::BeforeRope },
         _ => QkNorm::None,
     };
+    let dense = mixture::first_dense_layers(fields, "first_k_dense_replace", 1, standard.layers)?;
+    decoder(fields, standard, qk_norm, dense)
+}
+
+/// A decoder with experts behind its first `dense` layers.
+fn decoder(fields: Fields, standard: Standard, qk_norm: QkNorm, dense: usize) -> Result<DecoderSpec> {
     let attention = standard.attention(standard.shared_width());
     let attention = SelfAttention { qk_norm, qkv_bias: fields.bias("attention_bias")?, ..attention };
     let layer = standard.layer(attention, standard.mlp(Bias::None));
-    let experts = FeedForward::Experts(experts(fields, &standard)?);
-    let dense = mixture::first_dense_layers(fields, "first_k_dense_replace", 1, standard.layers)?;
+    let experts = FeedForward::Experts(experts(fields, &standard, COUNTS)?);
     let sparse: Vec<bool> = (0..standard.layers).map(|layer| layer >= dense).collect();
     let layers = mixture::with_experts(vec![layer; standard.layers], &sparse, &experts);
     Ok(standard.decoder_of(layers))
 }
 
-/// The mixtures, of which `correction` is stored.
-pub fn experts(fields: Fields, standard: &Standard) -> Result<Experts> {
+/// The names of the number of experts that are chosen from, and of those that compute all tokens.
+pub const COUNTS: [&str; 2] = ["n_routed_experts", "n_shared_experts"];
+
+/// The mixtures, of which `correction` is stored. `counts` are the names of the numbers of experts, as [`COUNTS`].
+pub fn experts(fields: Fields, standard: &Standard, counts: [&str; 2]) -> Result<Experts> {
     let norm = (fields.flag("norm_topk_prob")? == Some(true)).then_some(1e-20);
-    let router = mixture::router(fields, &["n_routed_experts"])?;
+    let router = mixture::router(fields, &counts[..1])?;
     let router = Router {
         scores: Scores::Sigmoid,
         groups: groups(fields, &router, 2)?,
@@ -66,14 +110,14 @@ pub fn experts(fields: Fields, standard: &Standard) -> Result<Experts> {
         scale: fields.factor("routed_scaling_factor")?,
         ..router
     };
-    Ok(Experts { correction: Correction::Stored, ..mlps(fields, standard, router)? })
+    Ok(Experts { correction: Correction::Stored, ..mlps(fields, standard, router, counts[1])? })
 }
 
-/// The mixtures that `router` chooses from, which nothing corrects.
-pub fn mlps(fields: Fields, standard: &Standard, router: Router) -> Result<Experts> {
+/// The mixtures that `router` chooses from, which nothing corrects. `shared` is the name of the number of experts that compute all tokens.
+pub fn mlps(fields: Fields, standard: &Standard, router: Router, shared: &str) -> Result<Experts> {
     let mlp = |width| Mlp { width, ..standard.mlp(Bias::None) };
     let width = fields.count("moe_intermediate_size")?;
-    let shared = SharedExpert { mlp: mlp(width * fields.count("n_shared_experts")?), gate: SharedGate::None };
+    let shared = SharedExpert { mlp: mlp(width * fields.count(shared)?), gate: SharedGate::None };
     Ok(Experts {
         router,
         correction: Correction::None,

@@ -24,17 +24,17 @@ pub const FAMILY: Family = Family {
 };
 
 fn spec(fields: Fields) -> Result<DecoderSpec> {
-    deepseek_v3::must_be(fields, "topk_method", "noaux_tc")?;
+    fields.must_say("topk_method", "noaux_tc")?;
     let standard = Standard::with_ropes(fields, vec![deepseek_v3::rope(fields)?])?;
     let sparse = sparse_layers(fields, standard.layers)?;
-    let experts = FeedForward::Experts(glm4_moe::experts(fields, &standard)?);
+    let experts = FeedForward::Experts(glm4_moe::experts(fields, &standard, glm4_moe::COUNTS)?);
     deepseek_v3::decoder(fields, standard, sparse, &experts)
 }
 
 /// Which layers have experts: those that `mlp_layer_types` calls so, or else all behind the first.
 ///
 /// transformers does not read `first_k_dense_replace`, which published configs have with the same meaning.
-fn sparse_layers(fields: Fields, layers: usize) -> Result<Vec<bool>> {
+pub fn sparse_layers(fields: Fields, layers: usize) -> Result<Vec<bool>> {
     const NAME: &str = "mlp_layer_types";
     let Some(value) = fields.get(NAME) else { return deepseek_v3::first_dense_layers(fields, 1, layers) };
     let list = value.as_array().filter(|list| list.len() == layers);

@@ -14,15 +14,18 @@ pub const FAMILY: Family = Family {
     models: "Granite 3, dense",
     classes: &["GraniteForCausalLM"],
     model_type: "granite",
-    defaults: factors,
+    defaults: || with_factors(json!({})),
     ignores: &[],
     names: &names::LLAMA,
     spec,
 };
 
-/// Those of the class.
-pub fn factors() -> Value {
-    json!({"embedding_multiplier": 1.0, "attention_multiplier": 1.0, "residual_multiplier": 1.0, "logits_scaling": 1.0})
+/// The defaults of a class with these factors, and `fields` besides.
+pub fn with_factors(mut fields: Value) -> Value {
+    for factor in ["embedding_multiplier", "attention_multiplier", "residual_multiplier", "logits_scaling"] {
+        fields[factor] = json!(1.0);
+    }
+    fields
 }
 
 fn spec(fields: Fields) -> Result<DecoderSpec> {

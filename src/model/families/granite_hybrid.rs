@@ -1,16 +1,12 @@
 //! Granite 4: as Granite 3, with a fused projection into the MLP, without a rotary embedding unless the config says "rope", and with Mamba-2 in
 //! place of attention in the layers that say so. Models with experts have them beside the MLP of all tokens.
 
-use super::{Family, granite};
+use super::{Family, granite, granite_moe};
 use crate::fields::Fields;
-use crate::mixture;
 use crate::names::{
     ExpertLatentNames, ExpertNames, GateUpNames, LLAMA, MlpNames, Names, RateNames, ScanNames, StackedMatrices,
 };
-use crate::spec::{
-    Bias, Correction, DecoderSpec, Experts, FeedForward, GroupNorm, LayerSpec, Logits, Mixer, Mlp, Recurrent, Router,
-    ScanScales, SharedExpert, SharedGate, StateSpace,
-};
+use crate::spec::{Bias, DecoderSpec, GroupNorm, LayerSpec, Mixer, Mlp, Recurrent, ScanScales, StateSpace};
 use crate::standard::{self, Standard};
 use base::error::{Error, Result};
 use base::limits;
@@ -31,7 +27,8 @@ pub const FAMILY: Family = Family {
 const SHARED_MLP: MlpNames =
     MlpNames { gate_up: GateUpNames::Fused("shared_mlp.input_linear"), down: "shared_mlp.output_linear" };
 
-const NAMES: Names = Names {
+/// The names of the models with experts, too.
+pub const NAMES: Names = Names {
     mlp: SHARED_MLP,
     experts: ExpertNames {
         router: "block_sparse_moe.router.layer",
@@ -66,14 +63,10 @@ const NAMES: Names = Names {
 const IGNORES: &[&str] = &["num_experts_per_tok", "mamba_chunk_size", "init_method", "normalization_function"];
 
 fn defaults() -> Value {
-    let mut fields = json!({
+    granite::with_factors(json!({
         "mamba_n_heads": 128, "mamba_n_groups": 1, "mamba_d_state": 256, "mamba_d_conv": 4, "mamba_expand": 2,
         "mamba_conv_bias": true
-    });
-    let factors = granite::factors();
-    let all = fields.as_object_mut().zip(factors.as_object());
-    all.into_iter().for_each(|(fields, factors)| fields.extend(factors.clone()));
-    fields
+    }))
 }
 
 fn spec(fields: Fields) -> Result<DecoderSpec> {
@@ -90,19 +83,7 @@ fn spec(fields: Fields) -> Result<DecoderSpec> {
         |(layer, is_recurrent): (LayerSpec, bool)| if is_recurrent { layer.with_mixer(scan.clone()) } else { layer };
     decoder.layers = decoder.layers.into_iter().zip(recurrent).map(layer).collect();
     if fields.get("num_local_experts").and_then(Value::as_u64) != Some(0) {
-        let router = Router { norm: Some(0.0), ..mixture::router(fields, &["num_local_experts"])? };
-        let expert = Mlp { width: fields.count("intermediate_size")?, ..mlp.clone() };
-        let shared = Some(SharedExpert { mlp, gate: SharedGate::None });
-        let experts = FeedForward::Experts(Experts {
-            router,
-            correction: Correction::None,
-            logits: Logits::PLAIN,
-            latent: None,
-            expert,
-            shared,
-        });
-        let layers = decoder.layers.into_iter();
-        decoder.layers = layers.map(|layer| layer.with_feed_forward(experts.clone())).collect();
+        decoder.layers = granite_moe::with_experts(fields, decoder.layers, &mlp, Some(mlp.clone()))?;
     }
     Ok(decoder)
 }

@@ -4,7 +4,7 @@ use super::Family;
 use crate::fields::{Fields, is_positive};
 use crate::names::{AttentionNames, LLAMA, Names};
 use crate::rope::{Rope, RopeScaling};
-use crate::spec::{Bias, DecoderSpec, NormOrder, QkNorm, SelfAttention};
+use crate::spec::{Bias, DecoderSpec, LayerSpec, NormOrder, QkNorm, SelfAttention};
 use crate::standard::{Standard, max_position_embeddings, rope_fields};
 use base::error::Result;
 use compute::Pairing;
@@ -16,20 +16,31 @@ pub const FAMILY: Family = Family {
     model_type: "hunyuan_v1_dense",
     defaults: || json!({"rms_norm_eps": 1e-5, "rope_theta": 10000.0}),
     ignores: &["attention_head_dim"],
-    names: &Names {
-        attention: AttentionNames {
-            query_norm: "self_attn.query_layernorm",
-            key_norm: "self_attn.key_layernorm",
-            ..LLAMA.attention
-        },
-        ..LLAMA
-    },
+    names: &NAMES,
     spec,
 };
 
+/// The names of the models with experts, too.
+pub const NAMES: Names = Names {
+    attention: AttentionNames {
+        query_norm: "self_attn.query_layernorm",
+        key_norm: "self_attn.key_layernorm",
+        ..LLAMA.attention
+    },
+    ..LLAMA
+};
+
 fn spec(fields: Fields) -> Result<DecoderSpec> {
+    let (standard, layer) = layer(fields)?;
+    let layers = vec![layer; standard.layers];
+    Ok(standard.decoder_of(layers))
+}
+
+/// A layer with an MLP.
+pub fn layer(fields: Fields) -> Result<(Standard, LayerSpec)> {
     let standard = Standard::with_ropes(fields, vec![rope(fields)?])?;
     fields.must_be("use_qk_norm", true)?;
+    fields.must_be("mlp_bias", false)?;
     let bias = fields.bias("attention_bias")?;
     let attention = SelfAttention {
         qk_norm: QkNorm::PerHead { norm: standard.norm, order: NormOrder::AfterRope },
@@ -37,9 +48,8 @@ fn spec(fields: Fields) -> Result<DecoderSpec> {
         output_bias: bias,
         ..standard.attention(standard.shared_width())
     };
-    fields.must_be("mlp_bias", false)?;
-    let mlp = standard.mlp(Bias::None);
-    Ok(standard.decoder(attention, mlp))
+    let layer = standard.layer(attention, standard.mlp(Bias::None));
+    Ok((standard, layer))
 }
 
 /// Published models scale the base of the rotation by `alpha`, whatever the length of a context, and call that dynamic.

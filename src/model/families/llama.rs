@@ -2,10 +2,11 @@
 
 use super::{Family, no_defaults};
 use crate::fields::Fields;
-use crate::names;
-use crate::spec::{DecoderSpec, SelfAttention};
+use crate::names::{self, Names};
+use crate::spec::{Activation, Curve, DecoderSpec, Mlp, MlpForm, SelfAttention};
 use crate::standard::Standard;
 use base::error::Result;
+use serde_json::json;
 
 pub const FAMILY: Family = Family {
     models: "Llama 2, 3, 3.1, 3.2, 3.3; SmolLM2; DeepSeek-R1-Distill-Llama",
@@ -14,13 +15,27 @@ pub const FAMILY: Family = Family {
     defaults: no_defaults,
     ignores: &[],
     names: &names::LLAMA,
-    spec,
+    spec: |fields| decoder(fields, MlpForm::gated(Activation::Silu)),
 };
 
-fn spec(fields: Fields) -> Result<DecoderSpec> {
+/// With MLPs without gates.
+pub const ARCEE: Family = Family {
+    models: "Arcee AFM-4.5B",
+    classes: &["ArceeForCausalLM"],
+    model_type: "arcee",
+    defaults: || json!({"rms_norm_eps": 1e-5, "hidden_act": "relu2"}),
+    names: &Names { mlp: names::UNGATED_MLP, ..names::LLAMA },
+    spec: |fields| {
+        fields.must_say("hidden_act", "relu2")?;
+        decoder(fields, MlpForm::Ungated(Curve::ReluSquared))
+    },
+    ..FAMILY
+};
+
+fn decoder(fields: Fields, form: MlpForm) -> Result<DecoderSpec> {
     let standard = Standard::read(fields)?;
     let bias = fields.bias("attention_bias")?;
     let attention = SelfAttention { qkv_bias: bias, output_bias: bias, ..standard.attention(standard.shared_width()) };
-    let mlp = standard.mlp(fields.bias("mlp_bias")?);
+    let mlp = Mlp { form, ..standard.mlp(fields.bias("mlp_bias")?) };
     Ok(standard.decoder(attention, mlp))
 }

@@ -66,5 +66,5 @@ fn experts(fields: Fields, standard: &Standard) -> Result<Experts> {
     let router = mixture::router(fields, &["n_routed_experts"])?;
     let groups = glm4_moe::groups(fields, &router, 2)?;
     let scale = fields.factor("routed_scaling_factor")?;
-    glm4_moe::mlps(fields, standard, Router { groups, norm, scale, ..router })
+    glm4_moe::mlps(fields, standard, Router { groups, norm, scale, ..router }, glm4_moe::COUNTS[1])
 }

@@ -24,7 +24,8 @@ pub const FAMILY: Family = Family {
     spec,
 };
 
-const NAMES: Names = Names {
+/// The names of families with experts as Mixtral's.
+pub const NAMES: Names = Names {
     experts: ExpertNames {
         router: "block_sparse_moe.gate",
         before: "block_sparse_moe.experts.",

@@ -1,11 +1,13 @@
 //! OLMoE: one norm over all queries of a token and one over all its keys, and a mixture of experts in the place of each MLP, whose weights are not divided
 //! by their sum.
 
-use super::Family;
+use super::{Family, olmo2};
 use crate::fields::Fields;
 use crate::mixture;
 use crate::names;
-use crate::spec::{Bias, Correction, DecoderSpec, Experts, FeedForward, Logits, QkNorm, SelfAttention};
+use crate::spec::{
+    Bias, Correction, DecoderSpec, Experts, FeedForward, Logits, Norm, QkNorm, SelfAttention, SublayerNorms,
+};
 use crate::standard::Standard;
 use base::error::Result;
 use serde_json::json;
@@ -17,10 +19,21 @@ pub const FAMILY: Family = Family {
     defaults: || json!({"rms_norm_eps": 1e-5, "num_experts_per_tok": 8}),
     ignores: &[],
     names: &names::LLAMA,
-    spec,
+    spec: |fields| decoder(fields, SublayerNorms::before),
 };
 
-fn spec(fields: Fields) -> Result<DecoderSpec> {
+/// With norms after the parts instead of before them, as in OLMo 2.
+pub const FLEX: Family = Family {
+    models: "FlexOlmo",
+    classes: &["FlexOlmoForCausalLM"],
+    model_type: "flex_olmo",
+    defaults: || json!({"rope_theta": 500000.0, "num_experts": 7, "num_experts_per_tok": 5}),
+    names: &olmo2::NAMES,
+    spec: |fields| decoder(fields, SublayerNorms::after),
+    ..FAMILY
+};
+
+fn decoder(fields: Fields, norms: impl Fn(Norm) -> SublayerNorms) -> Result<DecoderSpec> {
     let standard = Standard::read(fields)?;
     let bias = fields.bias("attention_bias")?;
     let attention = SelfAttention {
@@ -40,6 +53,7 @@ fn spec(fields: Fields) -> Result<DecoderSpec> {
         shared: None,
     };
     let layer = standard.layer(attention, expert).with_feed_forward(FeedForward::Experts(experts));
+    let layer = layer.with_norms(norms(standard.norm));
     let layers = vec![layer; standard.layers];
     Ok(standard.decoder_of(layers))
 }

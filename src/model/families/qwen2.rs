@@ -29,12 +29,14 @@ fn spec(fields: Fields) -> Result<DecoderSpec> {
 
 /// The window of each layer, which `use_sliding_window` switches on: by `layer_types`, or else behind the first `max_window_layers`.
 pub fn windows(fields: Fields, standard: &Standard) -> Result<Vec<Option<usize>>> {
+    let first = max_window_layers(fields)?;
+    standard.switched_windows(fields, |layer| layer >= first)
+}
+
+/// The layer that divides those with a window from those without, where `layer_types` does not say which they are.
+pub fn max_window_layers(fields: Fields) -> Result<usize> {
     const NAME: &str = "max_window_layers";
-    let first = match fields.get(NAME) {
-        None => 28,
-        Some(value) => value
-            .as_u64()
-            .ok_or_else(|| fields.refuse(format!("{NAME} is {}, but must be a whole number", Fields::shown(value))))?,
-    };
-    standard.switched_windows(fields, |layer| layer as u64 >= first)
+    let Some(value) = fields.get(NAME) else { return Ok(28) };
+    let layer = value.as_u64().map(|layer| layer as usize);
+    layer.ok_or_else(|| fields.refuse(format!("{NAME} is {}, but must be a whole number", Fields::shown(value))))
 }

@@ -7,18 +7,20 @@ use super::config::Config;
 use super::names::{self, GgufNames};
 use super::rope;
 use crate::families::{
-    cohere2, deepseek_v2, deepseek_v3, ernie4_5, ernie4_5_moe, exaone4, falcon_h1, gemma2, gemma3, gemma4, glm4,
-    glm4_moe, gpt_oss, granite, granite_hybrid, hunyuan, lfm2, lfm2_moe, llama, ministral3, mistral, mistral4, mixtral,
-    muse_glimmer, nemotron_h, olmo2, olmo3, olmoe, phi3, qwen2, qwen3, qwen3_5, qwen3_5_moe, qwen3_moe, qwen3_next,
-    seed_oss, smollm3,
+    afmoe, cohere2, deepseek_v2, deepseek_v3, dots1, ernie4_5, ernie4_5_moe, exaone_moe, exaone4, falcon_h1, gemma,
+    gemma2, gemma3, gemma4, glm4, glm4_moe, gpt_oss, granite, granite_hybrid, granite_moe, hunyuan, hunyuan_moe, lfm2,
+    lfm2_moe, llama, minimax_m2, ministral3, mistral, mistral4, mixtral, muse_glimmer, nemotron_h, olmo, olmo2, olmo3,
+    olmoe, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_moe, qwen3_next, seed_oss, smollm3, stablelm,
+    starcoder2,
 };
 use crate::family::Family;
 use base::error::Result;
 use compute::ValueOrder;
 use experts::{
-    deepseek_v2_fields, deepseek_v3_fields, ernie_moe_fields, gemma4_experts, glm4_moe_fields, gpt_oss_fields,
-    lfm2_moe_fields, mistral4_fields, mixtral_fields, nemotron_experts, olmoe_fields, qwen3_5_moe_fields,
-    qwen3_moe_fields, qwen3_next_fields,
+    afmoe_fields, deepseek_v2_fields, deepseek_v3_fields, dots1_fields, ernie_moe_fields, exaone_moe_fields,
+    gemma4_experts, glm4_moe_fields, gpt_oss_fields, granite_moe_fields, hunyuan_moe_fields, lfm2_moe_fields,
+    minimax_m2_fields, mistral4_fields, mixtral_fields, nemotron_experts, olmoe_fields, qwen2_moe_fields,
+    qwen3_5_moe_fields, qwen3_moe_fields, qwen3_next_fields,
 };
 use serde_json::{Value, json};
 
@@ -109,6 +111,16 @@ const NEMOTRON_H: GgufFamily = GgufFamily {
 /// Positions of text are the same on each axis, and it has no features of images.
 const OF_IMAGES: &[&str] = &["rope.dimension_sections", "n_deepstack_layers"];
 
+/// Granite 4, with attention in all layers, has the keys of the recurrent layers and of the experts that it lacks.
+const OF_GRANITE_4: &[&str] = &[
+    "expert_shared_feed_forward_length",
+    "ssm.conv_kernel",
+    "ssm.inner_size",
+    "ssm.state_size",
+    "ssm.time_step_rank",
+    "ssm.group_count",
+];
+
 /// All families. Of those with one architecture, the first whose mark a file has describes it.
 pub const FAMILIES: &[GgufFamily] = &[
     GgufFamily {
@@ -137,6 +149,7 @@ pub const FAMILIES: &[GgufFamily] = &[
     },
     GgufFamily { family: &qwen2::FAMILY, architecture: "qwen2", fields: nothing, ..PLAIN },
     GgufFamily { family: &qwen3::FAMILY, architecture: "qwen3", ..PLAIN },
+    GgufFamily { family: &qwen2_moe::FAMILY, architecture: "qwen2moe", fields: qwen2_moe_fields, ..PLAIN },
     GgufFamily { family: &qwen3_moe::FAMILY, architecture: "qwen3moe", fields: qwen3_moe_fields, ..PLAIN },
     GgufFamily { family: &qwen2::FAMILY, architecture: "qwen2vl", ignores: OF_IMAGES, fields: nothing, ..PLAIN },
     GgufFamily { family: &qwen3::FAMILY, architecture: "qwen3vl", ignores: OF_IMAGES, ..PLAIN },
@@ -187,18 +200,18 @@ pub const FAMILIES: &[GgufFamily] = &[
     GgufFamily { family: &phi3::FAMILY, architecture: "phi3", names: &names::PHI3, fields: phi3_fields, ..PLAIN },
     GgufFamily { family: &smollm3::FAMILY, architecture: "smollm3", rotation: Rotation::Neighbours, ..PLAIN },
     GgufFamily {
+        family: &granite_moe::SHARED,
+        architecture: "granitemoe",
+        rotation: Rotation::Neighbours,
+        ignores: OF_GRANITE_4,
+        fields: granite_moe_fields,
+        ..PLAIN
+    },
+    GgufFamily {
         family: &granite::FAMILY,
         architecture: "granite",
         rotation: Rotation::Neighbours,
-        // Granite 4, dense, has the keys of the recurrent layers and of the experts that it lacks.
-        ignores: &[
-            "expert_shared_feed_forward_length",
-            "ssm.conv_kernel",
-            "ssm.inner_size",
-            "ssm.state_size",
-            "ssm.time_step_rank",
-            "ssm.group_count",
-        ],
+        ignores: OF_GRANITE_4,
         fields: granite_fields,
         ..PLAIN
     },
@@ -304,9 +317,64 @@ pub const FAMILIES: &[GgufFamily] = &[
     GgufFamily {
         family: &muse_glimmer::FAMILY,
         architecture: "muse-glimmer",
-        names: &names::MUSE_GLIMMER,
+        names: &names::GATED_ATTENTION,
         rotation: Rotation::Neighbours,
         fields: muse_glimmer_fields,
+        ..PLAIN
+    },
+    GgufFamily {
+        family: &llama::ARCEE,
+        architecture: "arcee",
+        names: &names::UNGATED,
+        rotation: Rotation::Neighbours,
+        ..PLAIN
+    },
+    GgufFamily {
+        family: &starcoder2::FAMILY,
+        architecture: "starcoder2",
+        names: &names::UNGATED,
+        fields: starcoder2_fields,
+        ..PLAIN
+    },
+    GgufFamily {
+        family: &stablelm::FAMILY,
+        architecture: "stablelm",
+        ignores: &["use_parallel_residual"],
+        fields: stablelm_fields,
+        ..PLAIN
+    },
+    GgufFamily { family: &gemma::FAMILY, architecture: "gemma", fields: biases_of_attention, ..PLAIN },
+    GgufFamily {
+        family: &olmo::FAMILY,
+        architecture: "olmo",
+        rotation: Rotation::Neighbours,
+        fields: biases_of_attention,
+        ..PLAIN
+    },
+    GgufFamily { family: &cohere2::COHERE, architecture: "command-r", fields: cohere_fields, ..PLAIN },
+    GgufFamily { family: &minimax_m2::FAMILY, architecture: "minimax-m2", fields: minimax_m2_fields, ..PLAIN },
+    GgufFamily { family: &dots1::FAMILY, architecture: "dots1", fields: dots1_fields, ..PLAIN },
+    GgufFamily {
+        family: &exaone_moe::FAMILY,
+        architecture: "exaone-moe",
+        // The number of experts that compute all tokens says it.
+        ignores: &["expert_shared_feed_forward_length"],
+        fields: exaone_moe_fields,
+        ..PLAIN
+    },
+    GgufFamily {
+        family: &afmoe::FAMILY,
+        architecture: "afmoe",
+        names: &names::GATED_ATTENTION,
+        fields: afmoe_fields,
+        ..PLAIN
+    },
+    GgufFamily {
+        family: &hunyuan_moe::FAMILY,
+        architecture: "hunyuan-moe",
+        // One MLP computes all tokens, and is as wide as each expert.
+        ignores: &["expert_feed_forward_length", "expert_shared_count", "expert_shared_feed_forward_length"],
+        fields: hunyuan_moe_fields,
         ..PLAIN
     },
     encoders::BERT,
@@ -598,10 +666,29 @@ fn exaone4_fields(config: &mut Config) -> Result<()> {
 }
 
 fn cohere2_fields(config: &mut Config) -> Result<()> {
+    config.read_windows(4)?;
+    cohere_fields(config)
+}
+
+fn cohere_fields(config: &mut Config) -> Result<()> {
     config.copy("attention.layer_norm_epsilon", "layer_norm_eps")?;
     config.copy("logit_scale", "logit_scale")?;
-    config.read_windows(4)?;
     biases_of_attention(config)
+}
+
+fn starcoder2_fields(config: &mut Config) -> Result<()> {
+    config.copy("attention.layer_norm_epsilon", "norm_epsilon")?;
+    config.set_bias("use_bias", QKV_BIASES);
+    Ok(())
+}
+
+fn stablelm_fields(config: &mut Config) -> Result<()> {
+    config.copy("attention.layer_norm_epsilon", "layer_norm_eps")?;
+    // As llama.cpp has it: the conversion writes of most models that do not say it that they are parallel.
+    config.set("use_parallel_residual", !config.has("ffn_norm.weight"));
+    config.set_bias("use_qkv_bias", QKV_BIASES);
+    config.set_bias("qk_layernorm", &["attn_q_norm.weight"]);
+    Ok(())
 }
 
 fn muse_glimmer_fields(config: &mut Config) -> Result<()> {

@@ -120,7 +120,11 @@ impl Stored {
         if let Rotation::Neighbours = self.family.rotation {
             spec.ropes.iter_mut().for_each(|rope| rope.pairing = Pairing::Neighbours);
         }
-        let complete = |norm: &mut Norm| norm.weight = NormWeight::Plain;
+        let complete = |norm: &mut Norm| {
+            if norm.weight == NormWeight::PlusOne {
+                norm.weight = NormWeight::Plain;
+            }
+        };
         spec.final_norm.iter_mut().for_each(complete);
         spec.layer_inputs.iter_mut().for_each(|inputs| complete(&mut inputs.norm));
         for layer in &mut spec.layers {
@@ -130,7 +134,7 @@ impl Stored {
             for part in layer.parts_mut() {
                 match part {
                     Part::Mixer(Mixer::Attention(attention)) => match &mut attention.qk_norm {
-                        QkNorm::PerHead { norm, .. } | QkNorm::Whole(norm) => complete(norm),
+                        QkNorm::PerHead { norm, .. } | QkNorm::Whole(norm) => norm.weight = NormWeight::Plain,
                         QkNorm::None => {}
                     },
                     // One head each is in both orders the same.

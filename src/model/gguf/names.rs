@@ -102,8 +102,6 @@ pub static GEMMA4: GgufNames = GgufNames::of(Names {
     stream_scale: "layer_output_scale",
     ..NORMS_AROUND
 });
-pub static MUSE_GLIMMER: GgufNames =
-    GgufNames::of(Names { attention: AttentionNames { gate: "attn_gate", ..NORMS_AROUND.attention }, ..NORMS_AROUND });
 pub static GLM4: GgufNames = GgufNames::of(Names { mlp: FUSED_MLP, ..NORMS_AROUND });
 pub static OLMO2: GgufNames = GgufNames::of(Names {
     mixer_norms: NormNames { before: "", after: "post_attention_norm" },
@@ -125,6 +123,14 @@ pub static DEEPSEEK2: GgufNames = GgufNames::never_fused(Names {
     },
     ..PLAIN
 });
+/// With an MLP without a gate.
+pub static UNGATED: GgufNames = GgufNames::of(Names {
+    mlp: MlpNames { gate_up: GateUpNames::Separate { gate: "", up: "ffn_up" }, ..PLAIN.mlp },
+    ..PLAIN
+});
+/// With a gate of what attention computed.
+pub static GATED_ATTENTION: GgufNames =
+    GgufNames::of(Names { attention: AttentionNames { gate: "attn_gate", ..NORMS_AROUND.attention }, ..NORMS_AROUND });
 pub static SEED_OSS: GgufNames =
     GgufNames::of(Names { feed_forward_norms: NormNames { before: "post_attention_norm", after: "" }, ..PLAIN });
 

@@ -1,6 +1,9 @@
 //! The keys that files of models with experts have besides those that all share.
 
-use super::{biases_of_attention, ernie_fields, lfm2_fields, mistral_fields, qwen3_5_fields};
+use super::{
+    QKV_BIASES, biases_of_attention, ernie_fields, exaone4_fields, granite_fields, lfm2_fields, mistral_fields,
+    qwen3_5_fields,
+};
 use crate::gguf::config::Config;
 use base::error::Result;
 use serde_json::Value;
@@ -15,6 +18,79 @@ fn experts(config: &mut Config) -> Result<()> {
 pub fn mixtral_fields(config: &mut Config) -> Result<()> {
     experts(config)?;
     mistral_fields(config)
+}
+
+/// llama.cpp has experts in every layer and does not divide their weights.
+pub fn qwen2_moe_fields(config: &mut Config) -> Result<()> {
+    experts(config)?;
+    for (key, field) in [
+        ("expert_feed_forward_length", "moe_intermediate_size"),
+        ("expert_shared_feed_forward_length", "shared_expert_intermediate_size"),
+    ] {
+        config.set(field, config.keys.count(key)?);
+    }
+    config.set("norm_topk_prob", false);
+    config.set_bias("qkv_bias", QKV_BIASES);
+    Ok(())
+}
+
+pub fn granite_moe_fields(config: &mut Config) -> Result<()> {
+    config.set("num_local_experts", config.keys.count("expert_count")?);
+    config.set("num_experts_per_tok", config.keys.count("expert_used_count")?);
+    let shared = config.positive("expert_shared_feed_forward_length")?.unwrap_or(0.0);
+    config.set("shared_intermediate_size", shared as u64);
+    granite_fields(config)
+}
+
+/// llama.cpp divides the weights of experts by their sum.
+pub fn minimax_m2_fields(config: &mut Config) -> Result<()> {
+    gating(config, SIGMOIDS)?;
+    config.set("num_local_experts", config.keys.count("expert_count")?);
+    config.set("num_experts_per_tok", config.keys.count("expert_used_count")?);
+    config.set("intermediate_size", config.keys.count("expert_feed_forward_length")?);
+    Ok(())
+}
+
+pub fn dots1_fields(config: &mut Config) -> Result<()> {
+    config.set("sliding_window", Value::Null);
+    sigmoid_experts_and_shared(config, "first_k_dense_replace", "n_shared_experts")?;
+    config.set("n_routed_experts", config.keys.count("expert_count")?);
+    config.remove("num_experts");
+    biases_of_attention(config)
+}
+
+pub fn exaone_moe_fields(config: &mut Config) -> Result<()> {
+    sigmoid_experts_and_shared(config, "first_k_dense_replace", "num_shared_experts")?;
+    exaone4_fields(config)
+}
+
+/// llama.cpp multiplies the embeddings by the root of their width.
+pub fn afmoe_fields(config: &mut Config) -> Result<()> {
+    sigmoid_experts_and_shared(config, "num_dense_layers", "num_shared_experts")?;
+    let normed = config.keys.flag("expert_weights_norm")?.unwrap_or(false);
+    config.set("route_norm", normed);
+    config.remove("norm_topk_prob");
+    config.set("route_scale", config.positive("expert_weights_scale")?.unwrap_or(1.0));
+    config.remove("routed_scaling_factor");
+    config.set("mup_enabled", true);
+    config.read_windows(4)?;
+    biases_of_attention(config)
+}
+
+/// llama.cpp divides the weights of experts by their sum.
+pub fn hunyuan_moe_fields(config: &mut Config) -> Result<()> {
+    config.set("num_experts", config.keys.count("expert_count")?);
+    config.set("moe_topk", config.keys.count("expert_used_count")?);
+    biases_of_attention(config)
+}
+
+/// The same as [`sigmoid_experts`], with a scale, groups, and the number of experts that compute all tokens.
+fn sigmoid_experts_and_shared(config: &mut Config, dense: &str, shared: &str) -> Result<()> {
+    sigmoid_experts(config, dense)?;
+    config.set(shared, config.keys.count("expert_shared_count")?);
+    config.set("norm_topk_prob", config.keys.flag("expert_weights_norm")?.unwrap_or(false));
+    expert_scale_and_groups(config);
+    Ok(())
 }
 
 /// llama.cpp has experts in every layer and divides their weights by their sum.
@@ -50,12 +126,9 @@ fn sigmoid_experts(config: &mut Config, dense: &str) -> Result<()> {
 }
 
 pub fn glm4_moe_fields(config: &mut Config) -> Result<()> {
-    sigmoid_experts(config, "first_k_dense_replace")?;
+    sigmoid_experts_and_shared(config, "first_k_dense_replace", "n_shared_experts")?;
     config.set("n_routed_experts", config.keys.count("expert_count")?);
     config.remove("num_experts");
-    config.set("n_shared_experts", config.keys.count("expert_shared_count")?);
-    config.set("norm_topk_prob", config.keys.flag("expert_weights_norm")?.unwrap_or(false));
-    expert_scale_and_groups(config);
     config.set_bias("use_qk_norm", &["attn_q_norm.weight"]);
     biases_of_attention(config)
 }
