@@ -3,6 +3,7 @@
 //! To add one: `docs/adding-a-family.md`.
 
 pub(crate) mod afmoe;
+pub(crate) mod bamba;
 pub(crate) mod bert;
 pub(crate) mod cohere2;
 pub(crate) mod deepseek_v2;
@@ -95,6 +96,7 @@ pub const FAMILIES: &[&Family] = &[
     &lfm3::FAMILY,
     &nemotron_h::FAMILY,
     &falcon_h1::FAMILY,
+    &bamba::FAMILY,
     &qwen2_moe::FAMILY,
     &qwen3_moe::FAMILY,
     &mixtral::FAMILY,
