@@ -32,6 +32,7 @@ pub(crate) mod lfm2;
 pub(crate) mod lfm2_moe;
 pub(crate) mod lfm3;
 pub(crate) mod llama;
+pub(crate) mod mamba2;
 pub(crate) mod minimax_m2;
 pub(crate) mod ministral3;
 pub(crate) mod mistral;
@@ -97,6 +98,7 @@ pub const FAMILIES: &[&Family] = &[
     &nemotron_h::FAMILY,
     &falcon_h1::FAMILY,
     &bamba::FAMILY,
+    &mamba2::FAMILY,
     &qwen2_moe::FAMILY,
     &qwen3_moe::FAMILY,
     &mixtral::FAMILY,
