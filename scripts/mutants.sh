@@ -133,6 +133,12 @@ all_mutants() {
             let (rate'
     mutant delta_tiled_as_grouped src/model/gguf/families.rs gguf \
         'value_order: ValueOrder::Tiled' 'value_order: ValueOrder::Grouped'
+    mutant bamba_attention_in_other_layers src/model/families/bamba.rs golden \
+        'with_attention.contains(&index)' 'with_attention.contains(&(index + 1))'
+    mutant bamba_rotates_whole_heads src/model/families/bamba.rs golden \
+        '"partial_rotary_factor": 0.5' '"partial_rotary_factor": 1.0'
+    mutant infinity_of_python_refused src/model/config.rs golden \
+        'written.extend(b"\"Infinity\"")' 'written.extend(WORD)'
     mutant scan_gate_after_the_norm src/model/recurrent/state_space.rs golden \
         'scale, order: *order, head_dim' 'scale, order: compute::GateOrder::AfterNorm, head_dim'
     mutant scan_norm_over_all_groups src/model/recurrent/state_space.rs golden \

@@ -9,6 +9,7 @@ use base::TokenId;
 use base::error::{Error, Result};
 use formats::source::{Source, SourceFile};
 use serde_json::{Map, Value};
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 /// A config.json, or what a GGUF file says in its place.
@@ -48,7 +49,7 @@ impl HfConfig {
     }
 
     pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<HfConfig> {
-        let value: Value = serde_json::from_slice(bytes)
+        let value: Value = serde_json::from_slice(&with_infinity_as_text(bytes))
             .map_err(|e| Error::ModelFile { path: path.into(), reason: format!("is not JSON: {e}") })?;
         HfConfig::of(path, value)
     }
@@ -114,6 +115,35 @@ impl HfConfig {
 const TEXT_CONFIG: &str = "text_config";
 const TIED: &str = "tie_word_embeddings";
 
+/// `json` with the word that Python writes for infinity as text, outside of texts. JSON has no such number, but configs with a `time_step_limit` have it.
+fn with_infinity_as_text(json: &[u8]) -> Cow<'_, [u8]> {
+    const WORD: &[u8] = b"Infinity";
+    if !json.windows(WORD.len()).any(|window| window == WORD) {
+        return Cow::Borrowed(json);
+    }
+    let mut written = Vec::with_capacity(json.len() + 2);
+    let (mut rest, mut in_text) = (json, false);
+    while let Some((&byte, behind)) = rest.split_first() {
+        match (in_text, byte, behind.first()) {
+            (true, b'\\', Some(&escaped)) => {
+                written.extend([byte, escaped]);
+                rest = &behind[1..];
+                continue;
+            }
+            (false, b'I', _) if rest.starts_with(WORD) => {
+                written.extend(b"\"Infinity\"");
+                rest = &rest[WORD.len()..];
+                continue;
+            }
+            (_, b'"', _) => in_text = !in_text,
+            _ => {}
+        }
+        written.push(byte);
+        rest = behind;
+    }
+    Cow::Owned(written)
+}
+
 fn architectures(fields: Fields) -> Result<Vec<String>> {
     let names = match fields.get("architectures") {
         None => Some(Vec::new()),
@@ -121,4 +151,25 @@ fn architectures(fields: Fields) -> Result<Vec<String>> {
         Some(_) => None,
     };
     names.ok_or_else(|| fields.refuse("architectures must be a list of names".into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::with_infinity_as_text;
+
+    #[test]
+    fn infinity_becomes_text_outside_of_texts_alone() {
+        for (json, wanted) in [
+            (r#"{"a": [0.0, Infinity]}"#, r#"{"a": [0.0, "Infinity"]}"#),
+            (
+                r#"{"Infinity": "of \" Infinity \\", "b": Infinity}"#,
+                r#"{"Infinity": "of \" Infinity \\", "b": "Infinity"}"#,
+            ),
+            (r#"{"a": -Infinity}"#, r#"{"a": -"Infinity"}"#),
+            (r#"{"a": "Infinity\"#, r#"{"a": "Infinity\"#),
+            (r#"{"a": 1}"#, r#"{"a": 1}"#),
+        ] {
+            assert_eq!(with_infinity_as_text(json.as_bytes()), wanted.as_bytes(), "{json}");
+        }
+    }
 }

@@ -178,6 +178,8 @@ mod mixture_configs;
 #[cfg(test)]
 mod mixture_tests;
 #[cfg(test)]
+mod recurrent_configs;
+#[cfg(test)]
 mod recurrent_tests;
 #[cfg(test)]
 mod tests;

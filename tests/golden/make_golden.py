@@ -318,6 +318,10 @@ DELTA = dict(
 C = "conv"
 NO_RMS = {name: value for name, value in SMALL.items() if name != "rms_norm_eps"}
 MAMBA = dict(mamba_d_state=16, mamba_expand=2)
+MAMBA2 = dict(
+    vocab_size=SMALL["vocab_size"], hidden_size=64, state_size=16, expand=2, layer_norm_epsilon=3e-4, tie_word_embeddings=False, bos_token_id=1,
+    eos_token_id=2, pad_token_id=None,
+)
 M = "mlp"
 NEMOTRON = dict(
     {name: value for name, value in SHARED.items() if name not in ("num_hidden_layers", "rms_norm_eps")}, head_dim=48, ssm_state_size=16,
@@ -1168,6 +1172,42 @@ FAMILIES |= {
         ),
         dict(seed=7002, absent=["text_config.layer_types", "text_config.rope_parameters"]),
     ),
+    # Half of each head rotates. The layers with attention are a list of indices.
+    "bamba-f32": (
+        "bamba",
+        "float32",
+        dict(
+            SHARED | MAMBA, num_hidden_layers=4, attn_layer_indices=[1, 3], rope_parameters=plain(20000.0), mamba_n_heads=4, mamba_n_groups=2,
+            mamba_d_head=32, attention_bias=True, mlp_bias=True, tie_word_embeddings=True,
+        ),
+        dict(seed=7301, absent=["time_step_limit"]),
+    ),
+    "bamba-f16-older": (
+        "bamba",
+        "float16",
+        dict(
+            SHARED | MAMBA, num_hidden_layers=4, attn_layer_indices=[0, 2], rope_parameters=plain(30000.0), mamba_n_heads=8, mamba_n_groups=1,
+            mamba_conv_bias=False, mamba_proj_bias=True,
+        ),
+        dict(seed=7305, absent=["time_step_limit", "mamba_d_head", "rope_parameters.partial_rotary_factor"], old_rope_keys=True),
+    ),
+    # Nothing but selective scans.
+    "mamba2-f32": (
+        "mamba2",
+        "float32",
+        dict(
+            MAMBA2, num_hidden_layers=2, num_heads=4, head_dim=32, n_groups=2, use_bias=True,
+        ),
+        dict(seed=7311),
+    ),
+    "mamba2-bf16-tied": (
+        "mamba2",
+        "bfloat16",
+        dict(
+            MAMBA2, num_hidden_layers=3, num_heads=8, head_dim=16, n_groups=1, use_conv_bias=False, tie_word_embeddings=True, conv_kernel=3,
+        ),
+        dict(seed=7313, absent=["time_step_limit"]),
+    ),
     # All layers but the first have a window, by the number of those that have none.
     "qwen3-f32-window16": (
         "qwen3",
@@ -1519,7 +1559,7 @@ def weights(config, generator):
         elif name.endswith(".sinks"):
             # As much as some keys.
             state[name] = 1 + noise
-        elif name.endswith(("embed_tokens.weight", "model.embeddings.weight")):
+        elif name.endswith(("embed_tokens.weight", "model.embeddings.weight", "backbone.embeddings.weight")):
             # A tied head likes the token it has just read: weak embeddings keep it from repeating that one for ever.
             strength = 0.25 if config.get_text_config().tie_word_embeddings else 0.05 if is_glimmer else 0.4
             strength /= getattr(config, "embedding_multiplier", 1)
@@ -1770,7 +1810,9 @@ def reference(folder, vocab, generator, prompt_tokens=PROMPT_TOKENS, device="cpu
 
 @torch.no_grad()
 def write_embedding(folder, prompt):
-    states = read_back(folder).model(prompt.long()[None]).last_hidden_state[0]
+    model = read_back(folder)
+    body = model.backbone if hasattr(model, "backbone") else model.model
+    states = body(prompt.long()[None]).last_hidden_state[0]
     pooled = {"last": states[-1].clone(), "mean": states.double().mean(0).float()}
     save_file(pooled, folder / "embedding.safetensors")
 

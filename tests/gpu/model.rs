@@ -30,6 +30,7 @@ use text::structure::Structure;
 const CASES: &[&str] = &[
     "afmoe-bf16-tied",
     "arcee-bf16-tied",
+    "bamba-f16-older",
     "cohere-f16-biased",
     "cohere2-f16-pattern3",
     "deepseek_v3-bf16-halves",
@@ -65,6 +66,7 @@ const CASES: &[&str] = &[
     "lfm3-bf16-biased",
     "llama-bf16-head80-gqa1",
     "llama-f16-head64-llama3",
+    "mamba2-bf16-tied",
     "minimax_m2-bf16-rotary-dim",
     "mistral-bf16-window24-head128",
     "mistral-f16-no-window",

@@ -29,6 +29,8 @@ const MODELS: &[&str] = &[
     "granitemoehybrid-f32-mamba",
     "nemotron_h-f32",
     "falcon_h1-f32",
+    "bamba-f32",
+    "mamba2-f32",
     "qwen3_moe-f32",
     "glm4_moe-f32-groups",
     "glm4_moe_lite-f32-groups",

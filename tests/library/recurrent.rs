@@ -16,14 +16,15 @@ use runner::Device;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-/// One of each kind of recurrent layer, in layers of two sublayers, of one, and beside attention.
-const MODELS: [&str; 7] = [
+/// One of each kind of recurrent layer, in layers of two sublayers, of one, beside attention, and without any.
+const MODELS: [&str; 8] = [
     "qwen3_5-f32",
     "lfm2-f32",
     "lfm3-f32",
     "granitemoehybrid-f32-mamba",
     "nemotron_h-f32",
     "falcon_h1-f32-norm",
+    "mamba2-f32",
     "falcon_h1-f32-one-group",
 ];
 
@@ -94,7 +95,8 @@ fn each_request_gets_the_bits_that_it_gets_alone(model: &str) {
         }
         preempted += engine.handle().stats().preemptions;
     }
-    assert!(preempted > 0, "{model}: nothing was preempted");
+    // Without attention no sequence needs a block that there is not.
+    assert!(preempted > 0 || model == "mamba2-f32", "{model}: nothing was preempted");
 }
 
 /// The value heads of a key head are not neighbours in such a file.

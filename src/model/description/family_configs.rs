@@ -15,7 +15,9 @@ fn bases(pattern: &[f64], repeats: usize) -> Value {
 
 /// Configs in the form that the folders of these models have.
 pub fn configs() -> Vec<(&'static str, Value)> {
-    [dense(), super::mixture_configs::configs(), super::wrapper_configs::configs()].concat()
+    let others =
+        [super::mixture_configs::configs(), super::recurrent_configs::configs(), super::wrapper_configs::configs()];
+    [dense(), others.concat()].concat()
 }
 
 fn dense() -> Vec<(&'static str, Value)> {

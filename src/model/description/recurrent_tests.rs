@@ -198,6 +198,39 @@ fn falcon_h1_has_two_mixers_behind_one_norm_and_a_factor_for_each_part() {
 }
 
 #[test]
+fn bamba_rotates_half_of_each_head_in_the_layers_that_have_attention() {
+    let spec = described(&changed("Bamba-9B", json!({})));
+    spec.check().unwrap();
+    assert_eq!(spec.ropes[0].rotary(spec.attentions().next().unwrap().head_dim), 64);
+    for (index, layer) in spec.layers.iter().enumerate() {
+        assert_eq!(layer.attention().is_some(), [9, 18, 27].contains(&index));
+        assert!(matches!(layer.feed_forward(), Some(FeedForward::Dense(mlp)) if mlp.width == 14336));
+        if let Some(Recurrent::StateSpace(scan)) = layer.recurrent() {
+            assert_eq!(scan.heads, ScanHeads { heads: 128, groups: 1, head_dim: 64, state_dim: 128 });
+        }
+    }
+    let newer = json!({
+        "rope_theta": "(absent)", "rope_scaling": "(absent)", "attn_rotary_emb": "(absent)", "mamba_d_head": "auto",
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}
+    });
+    assert_eq!(described(&changed("Bamba-9B", newer)), spec);
+    let recurrent = described(&changed("Bamba-9B", json!({"attn_layer_indices": null, "attn_rotary_emb": "(absent)"})));
+    assert_eq!(recurrent.attentions().count(), 0);
+}
+
+#[test]
+fn mamba_2_has_nothing_but_selective_scans() {
+    let spec = described(&changed("Mamba-Codestral-7B", json!({})));
+    spec.check().unwrap();
+    assert_eq!((spec.layers.len(), spec.ropes.len(), spec.attentions().count()), (64, 0, 0));
+    for layer in &spec.layers {
+        let Some(Recurrent::StateSpace(scan)) = layer.recurrent() else { panic!("{layer:?}") };
+        assert_eq!(scan.heads, ScanHeads { heads: 128, groups: 8, head_dim: 64, state_dim: 128 });
+        assert_eq!((layer.parts().count(), scan.norm.unwrap().order), (1, GateOrder::BeforeNorm));
+    }
+}
+
+#[test]
 fn settings_of_recurrent_layers_that_nobody_computes_are_refused_by_name() {
     let cases = [
         ("LFM2-1.2B", "conv_L_cache", json!(5)),
@@ -234,6 +267,18 @@ fn settings_of_recurrent_layers_that_nobody_computes_are_refused_by_name() {
         ("Falcon-H1-1.5B", "projectors_bias", json!(true)),
         ("Falcon-H1-1.5B", "mamba_d_ssm", json!(3000)),
         ("Falcon-H1-1.5B", "hidden_act", json!("gelu")),
+        ("Bamba-9B", "attn_layer_indices", json!([9, 32])),
+        ("Bamba-9B", "attn_layer_indices", json!(9)),
+        ("Bamba-9B", "attn_layer_indices", json!(["9"])),
+        ("Bamba-9B", "attn_rotary_emb", json!(128)),
+        ("Bamba-9B", "mamba_d_head", json!(32)),
+        ("Bamba-9B", "time_step_limit", json!([0.01, 1.0])),
+        ("Bamba-9B", "hidden_act", json!("gelu_pytorch_tanh")),
+        ("Mamba-Codestral-7B", "hidden_act", json!("gelu")),
+        ("Mamba-Codestral-7B", "num_heads", json!(64)),
+        ("Mamba-Codestral-7B", "expand", json!(1)),
+        ("Mamba-Codestral-7B", "layer_norm_epsilon", json!(0)),
+        ("Mamba-Codestral-7B", "time_step_limit", json!([0.01, 1.0])),
     ];
     for (model, setting, value) in cases {
         let config = changed(model, json!({setting: value}));

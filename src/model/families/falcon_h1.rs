@@ -42,7 +42,8 @@ pub const FAMILY: Family = Family {
     spec,
 };
 
-const NAMES: Names = Names {
+/// Names of the tensors.
+pub const NAMES: Names = Names {
     scan: ScanNames {
         input: "mamba.in_proj",
         conv: "mamba.conv1d",

@@ -89,7 +89,7 @@ fn spec(fields: Fields) -> Result<DecoderSpec> {
 }
 
 /// Mamba-2, whose fields a model without it may have or not.
-fn state_space(fields: Fields, standard: &Standard) -> Result<StateSpace> {
+pub fn state_space(fields: Fields, standard: &Standard) -> Result<StateSpace> {
     refuse_time_steps(fields)?;
     let width = fields.count("mamba_expand")? * standard.hidden;
     let heads = fields.count_up_to("mamba_n_heads", limits::HEADS)?;

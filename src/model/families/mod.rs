@@ -3,6 +3,7 @@
 //! To add one: `docs/adding-a-family.md`.
 
 pub(crate) mod afmoe;
+pub(crate) mod bamba;
 pub(crate) mod bert;
 pub(crate) mod cohere2;
 pub(crate) mod deepseek_v2;
@@ -31,6 +32,7 @@ pub(crate) mod lfm2;
 pub(crate) mod lfm2_moe;
 pub(crate) mod lfm3;
 pub(crate) mod llama;
+pub(crate) mod mamba2;
 pub(crate) mod minimax_m2;
 pub(crate) mod ministral3;
 pub(crate) mod mistral;
@@ -95,6 +97,8 @@ pub const FAMILIES: &[&Family] = &[
     &lfm3::FAMILY,
     &nemotron_h::FAMILY,
     &falcon_h1::FAMILY,
+    &bamba::FAMILY,
+    &mamba2::FAMILY,
     &qwen2_moe::FAMILY,
     &qwen3_moe::FAMILY,
     &mixtral::FAMILY,

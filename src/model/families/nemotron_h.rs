@@ -61,7 +61,7 @@ const IGNORES: &[&str] = &[
 const NORM: NormNames = NormNames { before: "norm", after: "" };
 
 /// Each layer has one part under one name.
-const NAMES: Names = Names {
+pub const NAMES: Names = Names {
     embedding: "embeddings",
     mixer_norms: NORM,
     attention: AttentionNames {
