@@ -198,6 +198,9 @@ fn limit(name: &str, isa: Isa) -> f32 {
         (DType::Bf16, isa) if name.ends_with("bf16-mamba") && isa.rounds_activations() => 8e-2,
         // 3.0e-2 was measured, and 5.2e-2 of transformers' own.
         (DType::Bf16, isa) if name.starts_with("falcon_h1") && isa.rounds_activations() => 4e-2,
+        // 2.4e-2 and 2.5e-2 were measured with other seeds.
+        (DType::Bf16, isa) if name.starts_with("mamba2") && isa.rounds_activations() => 4e-2,
+        (DType::Bf16, isa) if name.starts_with("lfm3") && isa.rounds_activations() => 4e-2,
         // Attention over latents has two products more, each of which rounds activations: 2.03e-2 was measured.
         (DType::Bf16, isa) if name.starts_with("glm4_moe_lite") && isa.rounds_activations() => 2.5e-2,
         (DType::F32, _) => 1e-5,
