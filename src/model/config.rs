@@ -71,6 +71,16 @@ impl HfConfig {
         Ok(HfConfig { path: path.into(), architectures, bos_token, eos_tokens, quantization, value, gguf: None })
     }
 
+    /// The config of the same weights as numbers in f32: factors that a class rounds to the type of its weights are exact then.
+    pub fn in_f32(mut self) -> HfConfig {
+        let config = self.value.as_object_mut().expect("parse found an object");
+        config.insert(DTYPE.into(), "float32".into());
+        if let Some(text) = config.get_mut(TEXT_CONFIG).and_then(Value::as_object_mut) {
+            text.insert(DTYPE.into(), "float32".into());
+        }
+        self
+    }
+
     /// Where the config is, for messages.
     pub fn path(&self) -> &Path {
         &self.path
@@ -102,7 +112,7 @@ impl HfConfig {
         if tied(text.get(TIED)) == Some(true) && tied(fields.get(TIED)) == Some(false) {
             return Err(fields.refuse(format!("{TIED} is false, but true in {TEXT_CONFIG}")));
         }
-        for name in [TIED, "dtype", "torch_dtype"] {
+        for name in [TIED, DTYPE, "torch_dtype"] {
             if let Some(value) = fields.get(name) {
                 text.entry(name).or_insert_with(|| value.clone());
             }
@@ -113,6 +123,7 @@ impl HfConfig {
 
 /// The object that describes the decoder of a model that has other parts too.
 const TEXT_CONFIG: &str = "text_config";
+const DTYPE: &str = "dtype";
 const TIED: &str = "tie_word_embeddings";
 
 /// `json` with the word that Python writes for infinity as text, outside of texts. JSON has no such number, but configs with a `time_step_limit` have it.

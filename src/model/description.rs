@@ -14,6 +14,7 @@ use crate::spec::DecoderSpec;
 use crate::wrappers::Wrapper;
 use base::TokenId;
 use base::error::{Error, Result};
+use formats::DType;
 use formats::source::Source;
 use serde_json::{Map, Value};
 
@@ -43,7 +44,19 @@ impl Description {
     /// cannot be read or says what no model is; [`Error::Architecture`] and
     /// [`Error::UnsupportedModel`] for a model that this library does not compute.
     pub fn read(source: &Source) -> Result<Description> {
-        let config = HfConfig::read(source);
+        Description::read_as(source, None)
+    }
+
+    /// As [`read`](Description::read), of a model that is computed in `dtype`, or in the type of its weights: nothing of it is rounded to another type.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn read_as(source: &Source, dtype: Option<DType>) -> Result<Description> {
+        let config = HfConfig::read(source).map(|config| match dtype {
+            Some(DType::F32) => config.in_f32(),
+            _ => config,
+        });
         let described = match (source, config) {
             (Source::Folder(_), Ok(config)) => {
                 let (fields, class) = (config.fields(), config.architectures.first());

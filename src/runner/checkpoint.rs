@@ -40,7 +40,7 @@ pub struct Checkpoint {
 impl Checkpoint {
     /// Reads what `source` says of its model, for a device of type `B`.
     pub fn open<B: Backend>(source: &Source, config: &EngineOptions) -> Result<Checkpoint> {
-        let mut model = Description::read(source)?;
+        let mut model = Description::read_as(source, config.dtype)?;
         let is_encoder = model.spec.is_encoder();
         let defaults = match is_encoder {
             // A text is computed whole.

@@ -189,7 +189,12 @@ const CASES: &[&str] = &[
 /// How far logits of the CPU may be from the reference, as a share of their norm: a few times the greatest distance measured, so
 /// that a mistake in a formula cannot pass for rounding.
 fn limit(name: &str, isa: Isa) -> f32 {
-    match (dtype_of(name), isa) {
+    limit_in(dtype_of(name), name, isa)
+}
+
+/// The same of a checkpoint that is computed in `dtype`.
+fn limit_in(dtype: DType, name: &str, isa: Isa) -> f32 {
+    match (dtype, isa) {
         // A recurrence carries what it rounds from token to token, and a norm of heads magnifies it: 1.6e-5 and 3.1e-2 were measured,
         // and 0.11 of transformers' own logits in bf16.
         (DType::F32, _) if name.starts_with("qwen3_5") => 5e-5,
@@ -266,6 +271,26 @@ fn greedy_tokens_differ_from_transformers_in_half_precision_only_where_two_are_a
             let decided = assert_greedy(&chosen, &rows, &reference, limit(name, isa), &what);
             // A wide limit leaves less of the reference.
             decided.assert_at_least(if limit(name, isa) > 5e-2 { 0.25 } else { 0.5 }, &what);
+        }
+    }
+}
+
+/// What transformers computes in f32 of half-precision weights, an engine that is asked for f32 computes too.
+#[test]
+fn half_precision_weights_in_f32_agree_as_those_that_are_stored_so() {
+    for &isa in Isa::available() {
+        for name in CASES.iter().filter(|name| dtype_of(name) != DType::F32) {
+            let config = config_of(name);
+            // Keys and values take twice the memory.
+            let kv_cache_bytes = config.kv_cache_bytes.map(|bytes| 2 * bytes);
+            let config = EngineOptions { dtype: Some(DType::F32), kv_cache_bytes, ..config };
+            let (mut runner, info) = open(&golden(name), &config, isa).unwrap();
+            let (reference, limit) = (Reference::read(name), limit_in(DType::F32, name, isa));
+            let (rows, _) = follow(&mut runner, &info.limits, &reference);
+            let apart = rows.iter().zip(&reference.logits).map(|(found, wanted)| distance(found, wanted));
+            let furthest = apart.fold(0.0, f32::max);
+            println!("{name} in f32, {isa:?}: at most {furthest:.2e} apart, {limit:.0e} allowed");
+            assert!(furthest <= limit, "{name} in f32, {isa:?}: {furthest} apart, {limit} allowed");
         }
     }
 }
