@@ -47,12 +47,18 @@ fn prompt(len: usize) -> Vec<TokenId> {
     (0..len as u32).map(|i| (i * 37 + 5) % 89).collect()
 }
 
+/// What config.json says of the decoder.
+fn described(folder: &Path) -> serde_json::Value {
+    let text = fs::read_to_string(folder.join("config.json")).unwrap();
+    // A number that JSON does not have.
+    let config: serde_json::Value = serde_json::from_str(&text.replace("Infinity", "null")).unwrap();
+    config.get("text_config").unwrap_or(&config).clone()
+}
+
 /// Query and KV heads of a model. One with selective scans is divided into heads of these at most.
 fn heads(folder: &Path) -> (usize, usize) {
-    let text = fs::read_to_string(folder.join("config.json")).unwrap();
-    let config: serde_json::Value = serde_json::from_str(&text).unwrap();
-    let config = config.get("text_config").unwrap_or(&config);
-    let names = ["num_attention_heads", "mamba_n_heads", "mamba_num_heads"];
+    let config = described(folder);
+    let names = ["num_attention_heads", "mamba_n_heads", "mamba_num_heads", "num_heads"];
     let heads = names.iter().filter_map(|name| config[name].as_u64()).min().unwrap() as usize;
     (heads, config["num_key_value_heads"].as_u64().map_or(heads, |heads| heads as usize))
 }
@@ -106,9 +112,7 @@ fn sums_that_are_divided_give_nearly_the_same() {
 
 /// Experts of a layer, in a model that has some.
 fn experts(folder: &Path) -> Option<usize> {
-    let text = fs::read_to_string(folder.join("config.json")).unwrap();
-    let config: serde_json::Value = serde_json::from_str(&text).unwrap();
-    let config = config.get("text_config").unwrap_or(&config);
+    let config = described(folder);
     let names = ["num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"];
     let count = names.iter().find_map(|name| config[name].as_u64()).filter(|&count| count > 0);
     // Layers of Nemotron-H without experts have the number, too.
