@@ -6,8 +6,8 @@ use crate::fields::Fields;
 use crate::mixture;
 use crate::names::{ExpertNames, GateUpNames, LLAMA, MlpNames, Names};
 use crate::spec::{
-    Bias, Correction, DecoderSpec, Experts, FeedForward, Groups, Logits, Mlp, NormOrder, QkNorm, Router, Scores,
-    SelfAttention, SharedExpert, SharedGate,
+    Bias, Correction, DecoderSpec, Experts, FeedForward, Groups, Mlp, NormOrder, QkNorm, Router, Scores, SelfAttention,
+    SharedExpert, SharedGate,
 };
 use crate::standard::{Standard, partial_rope};
 use base::error::Result;
@@ -118,14 +118,7 @@ pub fn mlps(fields: Fields, standard: &Standard, router: Router, shared: &str) -
     let mlp = |width| Mlp { width, ..standard.mlp(Bias::None) };
     let width = fields.count("moe_intermediate_size")?;
     let shared = SharedExpert { mlp: mlp(width * fields.count(shared)?), gate: SharedGate::None };
-    Ok(Experts {
-        router,
-        correction: Correction::None,
-        logits: Logits::PLAIN,
-        latent: None,
-        expert: mlp(width),
-        shared: Some(shared),
-    })
+    Ok(Experts { shared: Some(shared), ..Experts::plain(router, mlp(width)) })
 }
 
 /// The groups that experts are chosen from: those with the greatest sums of `best`.

@@ -7,7 +7,7 @@ use crate::mixture;
 use crate::names::{AttentionNames, ExpertNames, GateUpNames, LLAMA, MlpNames, Names, StackedMatrices};
 use crate::rope::Rope;
 use crate::spec::{
-    Activation, Bias, Correction, DecoderSpec, Experts, FeedForward, Logits, Mlp, MlpForm, Router, SelfAttention, Sinks,
+    Activation, Bias, DecoderSpec, Experts, FeedForward, Logits, Mlp, MlpForm, Router, SelfAttention, Sinks,
 };
 use crate::standard::{Standard, max_position_embeddings};
 use base::error::{Error, Result};
@@ -55,14 +55,7 @@ fn spec(fields: Fields) -> Result<DecoderSpec> {
     let expert = Mlp { form: MlpForm::gated(Activation::ClampedSwiglu), ..standard.mlp(Bias::Added) };
     let router = Router { norm: Some(0.0), ..mixture::router(fields, &["num_local_experts", "num_experts"])? };
     let logits = Logits { bias: Bias::Added, ..Logits::PLAIN };
-    let experts = FeedForward::Experts(Experts {
-        router,
-        correction: Correction::None,
-        logits,
-        latent: None,
-        expert,
-        shared: None,
-    });
+    let experts = FeedForward::Experts(Experts { logits, ..Experts::plain(router, expert) });
     let layer = |window| {
         let attention = standard.attention(standard.shared_width());
         let attention = SelfAttention {

@@ -3,9 +3,7 @@
 use super::{Family, granite, granite_hybrid};
 use crate::fields::Fields;
 use crate::mixture;
-use crate::spec::{
-    Bias, Correction, DecoderSpec, Experts, FeedForward, LayerSpec, Logits, Mlp, Router, SharedExpert, SharedGate,
-};
+use crate::spec::{Bias, DecoderSpec, Experts, FeedForward, LayerSpec, Mlp, Router, SharedExpert, SharedGate};
 use crate::standard::Standard;
 use base::error::Result;
 use serde_json::json;
@@ -43,13 +41,9 @@ fn decoder(fields: Fields, shared: Option<usize>) -> Result<DecoderSpec> {
 
 /// The same layers with mixtures of experts, which have the form of `mlp`, beside one that computes all tokens.
 pub fn with_experts(fields: Fields, layers: Vec<LayerSpec>, mlp: &Mlp, shared: Option<Mlp>) -> Result<Vec<LayerSpec>> {
-    let experts = FeedForward::Experts(Experts {
-        router: Router { norm: Some(0.0), ..mixture::router(fields, &["num_local_experts"])? },
-        correction: Correction::None,
-        logits: Logits::PLAIN,
-        latent: None,
-        expert: Mlp { width: fields.count("intermediate_size")?, ..mlp.clone() },
-        shared: shared.map(|mlp| SharedExpert { mlp, gate: SharedGate::None }),
-    });
+    let router = Router { norm: Some(0.0), ..mixture::router(fields, &["num_local_experts"])? };
+    let expert = Mlp { width: fields.count("intermediate_size")?, ..mlp.clone() };
+    let shared = shared.map(|mlp| SharedExpert { mlp, gate: SharedGate::None });
+    let experts = FeedForward::Experts(Experts { shared, ..Experts::plain(router, expert) });
     Ok(layers.into_iter().map(|layer| layer.with_feed_forward(experts.clone())).collect())
 }

@@ -4,7 +4,7 @@ use super::{Family, hunyuan};
 use crate::fields::Fields;
 use crate::mixture;
 use crate::names::{ExpertNames, GateUpNames, MlpNames, Names};
-use crate::spec::{Bias, Correction, DecoderSpec, Experts, FeedForward, Logits, Router, SharedExpert, SharedGate};
+use crate::spec::{Bias, DecoderSpec, Experts, FeedForward, Router, SharedExpert, SharedGate};
 use base::error::Result;
 use compute::{CHOSEN_MAX, EXPERTS_MAX};
 use serde_json::{Value, json};
@@ -43,14 +43,9 @@ fn spec(fields: Fields) -> Result<DecoderSpec> {
     let experts = ("num_experts", fields.count_up_to("num_experts", EXPERTS_MAX)?);
     let chosen = ("moe_topk", of_all_layers(fields, "moe_topk", CHOSEN_MAX)?);
     let mlp = standard.mlp(Bias::None);
-    let experts = Experts {
-        router: Router { norm: Some(0.0), ..mixture::choosing(fields, experts, chosen)? },
-        correction: Correction::None,
-        logits: Logits::PLAIN,
-        latent: None,
-        expert: mlp.clone(),
-        shared: Some(SharedExpert { mlp, gate: SharedGate::None }),
-    };
+    let router = Router { norm: Some(0.0), ..mixture::choosing(fields, experts, chosen)? };
+    let experts = Experts::plain(router, mlp.clone());
+    let experts = Experts { shared: Some(SharedExpert { mlp, gate: SharedGate::None }), ..experts };
     let layers = vec![layer.with_feed_forward(FeedForward::Experts(experts)); standard.layers];
     Ok(standard.decoder_of(layers))
 }

@@ -4,7 +4,7 @@ use super::{Family, lfm2};
 use crate::fields::Fields;
 use crate::mixture;
 use crate::names::{ExpertLatentNames, ExpertNames, GateUpNames, MlpNames, Names, StackedMatrices};
-use crate::spec::{Bias, Correction, DecoderSpec, Experts, FeedForward, Logits, Mlp, Router, Scores};
+use crate::spec::{Bias, Correction, DecoderSpec, Experts, FeedForward, Mlp, Router, Scores};
 use base::error::Result;
 use serde_json::json;
 
@@ -65,8 +65,7 @@ fn spec(fields: Fields) -> Result<DecoderSpec> {
         _ => Correction::None,
     };
     let expert = Mlp { width: fields.count("moe_intermediate_size")?, ..mlp };
-    let experts =
-        FeedForward::Experts(Experts { router, correction, logits: Logits::PLAIN, latent: None, expert, shared: None });
+    let experts = FeedForward::Experts(Experts { correction, ..Experts::plain(router, expert) });
     let dense = mixture::first_dense_layers(fields, "num_dense_layers", 2, standard.layers)?;
     let sparse: Vec<bool> = (0..standard.layers).map(|layer| layer >= dense).collect();
     let layers = mixture::with_experts(layers, &sparse, &experts);

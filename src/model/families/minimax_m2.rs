@@ -6,7 +6,7 @@ use crate::fields::Fields;
 use crate::mixture;
 use crate::names::{ExpertNames, Names};
 use crate::rope::{Rope, RopeDefaults};
-use crate::spec::{Bias, Correction, DecoderSpec, Experts, FeedForward, Logits, QkNorm, Router, Scores, SelfAttention};
+use crate::spec::{Bias, Correction, DecoderSpec, Experts, FeedForward, QkNorm, Router, Scores, SelfAttention};
 use crate::standard::{Standard, partial_rope_with};
 use base::error::Result;
 use serde_json::json;
@@ -55,14 +55,7 @@ fn spec(fields: Fields) -> Result<DecoderSpec> {
     let router = mixture::router(fields, &["num_local_experts", "num_experts"])?;
     let router = Router { scores: Scores::Sigmoid, norm: Some(0.0), ..router };
     let expert = standard.mlp(Bias::None);
-    let experts = Experts {
-        router,
-        correction: Correction::Stored,
-        logits: Logits::PLAIN,
-        latent: None,
-        expert: expert.clone(),
-        shared: None,
-    };
+    let experts = Experts { correction: Correction::Stored, ..Experts::plain(router, expert.clone()) };
     let layer = standard.layer(attention, expert).with_feed_forward(FeedForward::Experts(experts));
     let layers = vec![layer; standard.layers];
     Ok(standard.decoder_of(layers))

@@ -4,7 +4,7 @@ use super::Family;
 use crate::fields::Fields;
 use crate::mixture;
 use crate::names::{ExpertNames, GateUpNames, LLAMA, MlpNames, Names};
-use crate::spec::{Bias, Correction, DecoderSpec, Experts, FeedForward, Logits, Router, SelfAttention};
+use crate::spec::{Bias, DecoderSpec, Experts, FeedForward, Router, SelfAttention};
 use crate::standard::Standard;
 use base::error::Result;
 use compute::AttentionSpec;
@@ -42,14 +42,7 @@ fn spec(fields: Fields) -> Result<DecoderSpec> {
     let scores = AttentionSpec { window, ..attention.scores };
     let router = Router { norm: Some(0.0), ..mixture::router(fields, &["num_local_experts", "num_experts"])? };
     let expert = standard.mlp(Bias::None);
-    let experts = Experts {
-        router,
-        correction: Correction::None,
-        logits: Logits::PLAIN,
-        latent: None,
-        expert: expert.clone(),
-        shared: None,
-    };
+    let experts = Experts::plain(router, expert.clone());
     let layer = standard.layer(SelfAttention { scores, ..attention }, expert);
     let layers = vec![layer.with_feed_forward(FeedForward::Experts(experts)); standard.layers];
     Ok(standard.decoder_of(layers))

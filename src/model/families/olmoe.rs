@@ -5,9 +5,7 @@ use super::{Family, olmo2};
 use crate::fields::Fields;
 use crate::mixture;
 use crate::names;
-use crate::spec::{
-    Bias, Correction, DecoderSpec, Experts, FeedForward, Logits, Norm, QkNorm, SelfAttention, SublayerNorms,
-};
+use crate::spec::{Bias, DecoderSpec, Experts, FeedForward, Norm, QkNorm, SelfAttention, SublayerNorms};
 use crate::standard::Standard;
 use base::error::Result;
 use serde_json::json;
@@ -44,14 +42,7 @@ fn decoder(fields: Fields, norms: impl Fn(Norm) -> SublayerNorms) -> Result<Deco
     };
     let router = mixture::router_by_flag(fields, &mixture::COUNTS)?;
     let expert = standard.mlp(Bias::None);
-    let experts = Experts {
-        router,
-        correction: Correction::None,
-        logits: Logits::PLAIN,
-        latent: None,
-        expert: expert.clone(),
-        shared: None,
-    };
+    let experts = Experts::plain(router, expert.clone());
     let layer = standard.layer(attention, expert).with_feed_forward(FeedForward::Experts(experts));
     let layer = layer.with_norms(norms(standard.norm));
     let layers = vec![layer; standard.layers];

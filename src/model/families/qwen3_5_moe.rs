@@ -4,10 +4,7 @@
 use super::{Family, qwen3_5};
 use crate::fields::Fields;
 use crate::mixture;
-use crate::spec::{
-    Bias, Correction, DecoderSpec, Experts, FeedForward, LayerSpec, Logits, Mlp, MlpForm, Router, SharedExpert,
-    SharedGate,
-};
+use crate::spec::{Bias, DecoderSpec, Experts, FeedForward, LayerSpec, Mlp, MlpForm, Router, SharedExpert, SharedGate};
 use crate::standard::{Standard, activation};
 use base::error::Result;
 use serde_json::json;
@@ -46,12 +43,5 @@ pub fn experts(fields: Fields, standard: &Standard, router: Router) -> Result<Ex
     let mlp = |name| Ok(Mlp { width: fields.count(name)?, form, ..standard.mlp(Bias::None) });
     let shared = SharedExpert { mlp: mlp("shared_expert_intermediate_size")?, gate: SharedGate::Sigmoid };
     let expert = mlp("moe_intermediate_size")?;
-    Ok(Experts {
-        router,
-        correction: Correction::None,
-        logits: Logits::PLAIN,
-        latent: None,
-        expert,
-        shared: Some(shared),
-    })
+    Ok(Experts { shared: Some(shared), ..Experts::plain(router, expert) })
 }

@@ -4,7 +4,7 @@ use super::{Family, qwen3};
 use crate::fields::Fields;
 use crate::mixture;
 use crate::names::{ExpertNames, LLAMA, Names, StackedMatrices};
-use crate::spec::{Bias, Correction, DecoderSpec, Experts, FeedForward, Logits, Mlp, Router};
+use crate::spec::{Bias, DecoderSpec, Experts, FeedForward, Mlp, Router};
 use crate::standard::Standard;
 use base::error::Result;
 use serde_json::json;
@@ -48,14 +48,7 @@ fn spec(fields: Fields) -> Result<DecoderSpec> {
 fn decoder(fields: Fields, standard: Standard, windows: Vec<Option<usize>>, router: Router) -> Result<DecoderSpec> {
     let mlp = standard.mlp(Bias::None);
     let expert = Mlp { width: fields.count("moe_intermediate_size")?, ..mlp.clone() };
-    let experts = FeedForward::Experts(Experts {
-        router,
-        correction: Correction::None,
-        logits: Logits::PLAIN,
-        latent: None,
-        expert,
-        shared: None,
-    });
+    let experts = FeedForward::Experts(Experts::plain(router, expert));
     let attention = qwen3::attention(fields, &standard, standard.shared_width())?;
     let sparse = mixture::sparse_layers(fields, standard.layers)?;
     let decoder = standard.decoder_with_windows(windows, attention, mlp);

@@ -41,6 +41,13 @@ pub struct Experts {
     pub shared: Option<SharedExpert>,
 }
 
+impl Experts {
+    /// Experts that read the stream and are chosen by their plain logits, with none that computes all tokens.
+    pub fn plain(router: Router, expert: Mlp) -> Experts {
+        Experts { router, correction: Correction::None, logits: Logits::PLAIN, latent: None, expert, shared: None }
+    }
+}
+
 /// A narrow projection of the stream, which experts read in its place. A projection back of their sum is added to the stream. The router reads the stream.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ExpertLatent {

@@ -5,8 +5,7 @@ use crate::fields::Fields;
 use crate::mixture;
 use crate::names::{BranchNorms, ExpertNames, GateUpNames, MlpNames, Names, NormNames};
 use crate::spec::{
-    Bias, Branch, Correction, ExpertScales, Experts, FeedForward, LayerSpec, Logits, Mlp, Norm, Part, Router,
-    SublayerNorms,
+    Bias, Branch, ExpertScales, Experts, FeedForward, LayerSpec, Logits, Mlp, Norm, Part, Router, SublayerNorms,
 };
 use base::error::Result;
 
@@ -37,7 +36,7 @@ pub fn experts(fields: Fields, mlp: &Mlp, eps: f32) -> Result<Option<Experts>> {
     let router = Router { norm: Some(0.0), ..mixture::router_of(fields, &["num_experts"], "top_k_experts")? };
     let expert = Mlp { width: fields.count("moe_intermediate_size")?, ..mlp.clone() };
     let logits = Logits { bias: Bias::None, norm: Some(eps), expert_scales: ExpertScales::Stored };
-    Ok(Some(Experts { router, correction: Correction::None, logits, latent: None, expert, shared: None }))
+    Ok(Some(Experts { logits, ..Experts::plain(router, expert) }))
 }
 
 /// The layer with the experts beside its MLP.
