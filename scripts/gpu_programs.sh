@@ -12,11 +12,11 @@ unset CUDA_HOME
 CUDA_HOME=$nvcc compile "$folder/kernels"
 CUDA_HOME=$nvcc NVLLM_CUDA_DELAYS=1 compile "$folder/kernels-delays"
 rm -f "$folder"/kernels*/*.stamp
-for program in "nanovllm-compute test cuda_agree" "nanovllm test gpu" "nanovllm bench kernels" "nanovllm bench exchange" \
+for program in "nanovllm-compute test cuda_agree cuda" "nanovllm test gpu" "nanovllm bench kernels" "nanovllm bench exchange" \
     "nanovllm bench throughput" "nanovllm bench frames"; do
-    # shellcheck disable=SC2086 # three words
+    # shellcheck disable=SC2086 # three words, or four
     set -- $program
-    built=$(cargo "$2" --profile release --locked --package "$1" "--$2" "$3" --no-run --message-format json |
+    built=$(cargo "$2" --profile release --locked --package "$1" ${4:+--features "$4"} "--$2" "$3" --no-run --message-format json |
         sed -n 's/.*"executable":"\([^"]*\)".*/\1/p')
     strip -o "$folder/$3" "$built"
 done
