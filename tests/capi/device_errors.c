@@ -369,6 +369,32 @@ static void experts_stay_in_host_memory(void) {
   CHECK(fake_gpu_live() == 0, "%ld of the device's things are left", fake_gpu_live());
 }
 
+/* Mamba-2 has no keys and values, and others have some in a part of their layers. */
+static void models_whose_layers_have_no_attention_run(void) {
+  static const char *const names[] = {"mamba2-bf16-tied", "bamba-f16-older", "lfm3-bf16-biased", "nemotron_h-bf16-latent", "qwen3_5-bf16-wrapped"};
+  static char path[4096];
+  enum { REQUESTS = 6 };
+  for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+    nvllm_engine *engine = NULL;
+    nvllm_engine_config config;
+    uint64_t freed = 0;
+    nvllm_engine_config_init(&config, sizeof config);
+    snprintf(path, sizeof path, "%s/../../tests/golden/%s", folder, names[i]);
+    config.model_path = path;
+    config.device = NVLLM_DEVICE_CUDA;
+    config.max_num_seqs = 4;
+    config.max_batched_tokens = 64;
+    fake_gpu_fail(0, 0, 0);
+    CHECK_STATUS(NVLLM_OK, nvllm_engine_new(&config, &engine, &error), &error, names[i]);
+    if (engine == NULL) continue;
+    CHECK(run_requests(engine, REQUESTS, 800) == REQUESTS, "%s: all end", names[i]);
+    CHECK_STATUS(NVLLM_OK, nvllm_trim(engine, &freed, &error), &error, names[i]);
+    CHECK(run_requests(engine, REQUESTS, 900) == REQUESTS, "%s: all end after a trim", names[i]);
+    nvllm_engine_free(engine);
+    CHECK(fake_gpu_live() == 0, "%s: %ld of the device's things are left", names[i], fake_gpu_live());
+  }
+}
+
 int main(int argc, char **argv) {
   folder = model_folder(argc, argv);
   if (strstr(nvllm_build_info(), "\"cuda\"") == NULL) {
@@ -383,6 +409,7 @@ int main(int argc, char **argv) {
   memory_is_given_back_and_mapped_again();
   a_graph_that_is_not_recorded_ends_nothing();
   experts_stay_in_host_memory();
+  models_whose_layers_have_no_attention_run();
   struct course whole = run(NVLLM_DEVICE_CUDA, 0, 0, 0);
   CHECK(whole.opened == NVLLM_OK && whole.first == NVLLM_OK && whole.device == NVLLM_DEVICE_CUDA, "%s, %s: %s",
         nvllm_status_name(whole.opened), nvllm_status_name(whole.first), error.message);

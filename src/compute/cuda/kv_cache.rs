@@ -97,7 +97,8 @@ impl KvBlocks {
         let too_large = || Error::OutOfMemory { what, bytes: u64::MAX, knob };
         let starts = layout.starts(blocks).ok_or_else(too_large)?;
         let layers = layout.layers.len();
-        let (bytes, piece) = (starts[layers], starts[layers] / layers / LAYER_PIECES);
+        // A model without attention has none.
+        let (bytes, piece) = (starts[layers], starts[layers] / layers.max(1) / LAYER_PIECES);
         let memory = match Pieces::map(context, bytes, piece, what, knob)? {
             Some(pieces) => Memory::of_pieces(context, bytes, pieces),
             None => Memory::new(context, bytes, what, knob)?,
