@@ -220,6 +220,11 @@ int cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, void *function, int
   (void)shared_bytes;
   ANSWER(*blocks = 1);
 }
+int cuOccupancyMaxActiveClusters(int *clusters, void *function, const void *config) {
+  (void)function;
+  (void)config;
+  ANSWER(*clusters = 1);
+}
 int cuLaunchHostFunc(void *stream, void (*function)(void *), void *argument) {
   (void)stream;
   int code = fails(__func__);

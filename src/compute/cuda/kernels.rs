@@ -141,6 +141,22 @@ impl Kernel {
         check("cuFuncSetAttribute", unsafe { sys::cuFuncSetAttribute(self.function, attribute, bytes as i32) })
     }
 
+    /// Allows clusters of more than eight thread blocks, of `threads` with `shared` bytes of dynamic shared memory. False where the device cannot hold one.
+    pub fn allow_cluster(&self, cluster: usize, threads: usize, shared: usize) -> Result<bool> {
+        self.module.context.make_current()?;
+        let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED;
+        // SAFETY: the function lives as long as its module.
+        check("cuFuncSetAttribute", unsafe { sys::cuFuncSetAttribute(self.function, attribute, 1) })?;
+        let mut attributes = [clusters_of(cluster)];
+        let config = self.config([cluster, 1, 1], threads, shared, &mut attributes);
+        let mut clusters = 0;
+        // SAFETY: as above; the configuration and the out-pointer are live locals.
+        match unsafe { sys::cuOccupancyMaxActiveClusters(&mut clusters, self.function, &config) } {
+            sys::CUresult::CUDA_ERROR_INVALID_VALUE | sys::CUresult::CUDA_ERROR_INVALID_CLUSTER_SIZE => Ok(false),
+            code => check("cuOccupancyMaxActiveClusters", code).map(|()| clusters > 0),
+        }
+    }
+
     /// Thread blocks of `threads` that the device holds at once.
     pub fn one_wave(&self, threads: usize) -> Result<usize> {
         let context = &self.module.context;
@@ -186,31 +202,15 @@ impl Kernel {
         context.make_current()?;
         let waits = self.module.waits.get().is_some_and(|waits| *waits);
         let chaining = if waits { chaining } else { Chaining::Strict };
-        let attribute = |id, value| sys::CUlaunchAttribute { id, pad: [0; 4], value };
         let chained = attribute(
             sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
             sys::CUlaunchAttributeValue {
                 programmaticStreamSerializationAllowed: i32::from(chaining == Chaining::DependentLaunch),
             },
         );
-        let dimension = sys::CUlaunchAttributeValue_union__bindgen_ty_1 { x: cluster as u32, y: 1, z: 1 };
-        let clustered = attribute(
-            sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
-            sys::CUlaunchAttributeValue { clusterDim: dimension },
-        );
-        let mut attributes = [chained, clustered];
-        let config = sys::CUlaunchConfig {
-            gridDimX: blocks[0] as u32,
-            gridDimY: blocks[1] as u32,
-            gridDimZ: blocks[2] as u32,
-            blockDimX: threads as u32,
-            blockDimY: 1,
-            blockDimZ: 1,
-            sharedMemBytes: shared as u32,
-            hStream: context.stream(),
-            attrs: attributes.as_mut_ptr(),
-            numAttrs: if cluster > 1 { 2 } else { u32::from(chaining == Chaining::DependentLaunch) },
-        };
+        let mut attributes = [chained, clusters_of(cluster)];
+        let count = if cluster > 1 { 2 } else { usize::from(chaining == Chaining::DependentLaunch) };
+        let config = self.config(blocks, threads, shared, &mut attributes[..count]);
         let mut arguments = [ptr::from_ref(params).cast_mut().cast::<c_void>()];
         // SAFETY: the kernel takes one struct by value, which `params` is; the driver copies it before the call returns. The
         // addresses in it belong to buffers whose owners outlive the launch: dropping them waits for the stream.
@@ -220,6 +220,38 @@ impl Kernel {
         context.launches().note(&self.name);
         Ok(())
     }
+
+    fn config(
+        &self,
+        blocks: [usize; 3],
+        threads: usize,
+        shared: usize,
+        attributes: &mut [sys::CUlaunchAttribute],
+    ) -> sys::CUlaunchConfig {
+        sys::CUlaunchConfig {
+            gridDimX: blocks[0] as u32,
+            gridDimY: blocks[1] as u32,
+            gridDimZ: blocks[2] as u32,
+            blockDimX: threads as u32,
+            blockDimY: 1,
+            blockDimZ: 1,
+            sharedMemBytes: shared as u32,
+            hStream: self.module.context.stream(),
+            attrs: attributes.as_mut_ptr(),
+            numAttrs: attributes.len() as u32,
+        }
+    }
+}
+
+fn attribute(id: sys::CUlaunchAttributeID, value: sys::CUlaunchAttributeValue) -> sys::CUlaunchAttribute {
+    sys::CUlaunchAttribute { id, pad: [0; 4], value }
+}
+
+/// Clusters of `cluster` neighbours of the grid's first dimension.
+fn clusters_of(cluster: usize) -> sys::CUlaunchAttribute {
+    let dimension = sys::CUlaunchAttributeValue_union__bindgen_ty_1 { x: cluster as u32, y: 1, z: 1 };
+    let value = sys::CUlaunchAttributeValue { clusterDim: dimension };
+    attribute(sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, value)
 }
 
 /// How kernel names spell a number type.

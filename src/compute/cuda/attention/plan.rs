@@ -84,7 +84,7 @@ pub fn fused(attention: &Attention, heads: PreparedHeads, gpu: Facts, rounding: 
         Rounding::Fastest => Some(1),
         Rounding::BatchInvariant => units::is_chosen(gpu, shape, rounding).then_some(few_units::CLUSTER_MIN),
     };
-    let cluster = few::cluster(rows.rows * shape.kv_heads, gpu.processors);
+    let cluster = few::cluster(rows.rows * shape.kv_heads, gpu, rounding);
     let is_few = few::fits(gpu, shape) && rows.rows <= few::ROWS_MAX && spec.softcap.is_none();
     match (cluster, least) {
         (Some(cluster), Some(least)) if is_few && cluster >= least => Some(Fused::Few { cluster }),
@@ -165,6 +165,7 @@ mod tests {
         for (model, [heads, kv_heads, head_dim], are_known) in [
             ("0.6B", [16, 8, 128], true),
             ("8B", [32, 8, 128], true),
+            ("30B-A3B", [32, 4, 128], true),
             ("heads that are prepared apart", [32, 16, 128], false),
             ("wide heads", [16, 1, 512], false),
         ] {
