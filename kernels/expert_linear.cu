@@ -26,38 +26,68 @@ struct ExpertLinearParams {
     int activation;         // of gated results: `Activation`; else -1
     int first_expert;       // number of the first expert whose weights are here
     int experts;            // whose weights are here: slots with others are left alone
+    int is_chosen;          // of few tokens: whether `experts_of` is older than the kernel before, which was `expert_linear_few` or came after it
 };
 
-// Of a thread block's 16 rows of weights those that a lane holds: `lane / 4` and 8 more.
+// The 16 rows of weights of a thread block for few tokens, which lie in shared memory first: so more of them are under way than registers hold.
 template <class T>
 struct PlainRows {
-    static constexpr int AHEAD = 2;
-    struct Piece {
-        Eight of[2][2];  // of a row, the first and the second 32 k
-    };
-    const T* at[2];
-    int k;
+    static constexpr int STAGES = 4, PIECE_BYTES = FEW_ROWS * 128, RING_BYTES = STAGES * PIECE_BYTES;
+    static constexpr bool ASKS_EARLY = true;
+    const T* from[4];  // the rows that this lane copies, from its chunk on
+    int left;          // numbers of k from there on
+    uint8_t* ring;
 
-    __device__ PlainRows(const ExpertLinearParams<T>& p, int expert, int first, bool is_gated) : k(p.k) {
-        const int row = threadIdx.x % 32 / 4;
+    __device__ PlainRows(const ExpertLinearParams<T>& p, uint8_t* shared, FewShared&, int expert, int first, bool is_gated) {
+        const int warp = threadIdx.x / 32, begin = warp * 64 + threadIdx.x % 8 * 8;
+        ring = shared + warp * RING_BYTES;
+        left = p.k - begin;
         const T* const weight = p.weight + size_t(expert) * (is_gated ? 2 : 1) * p.n * p.k;
-        at[0] = weight + size_t(min(first + row, p.n - 1)) * p.k;
-        at[1] = weight + size_t(is_gated ? p.n + min(first + row, p.n - 1) : min(first + row + 8, p.n - 1)) * p.k;
-    }
-
-    __device__ Piece load(int piece) const {
-        Piece loaded;
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            const int from = piece * 64 + i % 2 * 32 + threadIdx.x % 4 * 8;
-            loaded.of[i / 2][i % 2] = from < k ? load_eight_once(at[i / 2] + from) : Eight{};
+            const int row = i * 4 + threadIdx.x % 32 / 8;
+            const int column = is_gated ? row / 8 * p.n + min(first + row % 8, p.n - 1) : min(first + row, p.n - 1);
+            from[i] = weight + size_t(column) * p.k + begin;
         }
-        return loaded;
     }
 
-    __device__ const Piece& prepare(const Piece& loaded) const { return loaded; }
+    __device__ static bool knows_choice(const ExpertLinearParams<T>& p) { return p.is_chosen; }
 
-    __device__ Eight rows(const Piece& loaded, int row, int half) const { return loaded.of[row][half]; }
+    // Of two rows that are read together, one has its halves exchanged.
+    __device__ static int place(int row, int chunk) { return (row * 8 + (chunk ^ (row & 1) << 2)) * 16; }
+
+    // Begins the copy of piece `s` from `from` on; a commit is made even where there is none.
+    __device__ void load(int stage, int s, bool is_there) {
+        __syncwarp();
+        if (is_there) {
+            const uint32_t to = shared_address(ring + stage * PIECE_BYTES);
+            const bool is_full = left > s * FEW_WARPS * 64;
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                copy_async(to + place(i * 4 + threadIdx.x % 32 / 8, threadIdx.x % 8), is_full ? from[i] + s * FEW_WARPS * 64 : from[0] - 8, is_full ? 16 : 0);
+            }
+        }
+        commit_copies();
+    }
+
+    __device__ void advance() {
+#pragma unroll
+        for (int i = 0; i < 4; i++) from[i] += STAGES * FEW_WARPS * 64;
+        left -= STAGES * FEW_WARPS * 64;
+    }
+
+    __device__ void multiply(float (&sum)[4], int stage, const Eight (&x)[2]) const {
+        wait_for_copies<STAGES - 1>();
+        __syncwarp();
+        const int row = threadIdx.x % 32 / 4, chunk = threadIdx.x % 4;
+        const uint8_t* const piece = ring + stage * PIECE_BYTES;
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const Eight upper = *reinterpret_cast<const Eight*>(piece + place(row, half * 4 + chunk));
+            const Eight lower = *reinterpret_cast<const Eight*>(piece + place(row + 8, half * 4 + chunk));
+            multiply_rows<T>(sum, upper, lower, x[half]);
+        }
+    }
 };
 
 // As `gemm_tiled`, whose rows of x and of `out` are those of the slots of a tile, and whose weights are those of the tile's expert. Of gated results a
@@ -167,7 +197,8 @@ __device__ void expert_linear_tiled(const ExpertLinearParams<T>& p) {
 #define FEW(dtype)                                                                                \
     extern "C" __global__ void __launch_bounds__(32 * FEW_WARPS, FEW_BLOCKS)                      \
         nvllm_k_expert_linear_few_##dtype(const __grid_constant__ ExpertLinearParams<dtype> p) {  \
-        expert_linear_few<dtype, PlainRows<dtype>>(p);                                            \
+        __shared__ FewShared fixed;                                                               \
+        expert_linear_few<dtype, PlainRows<dtype>>(p, fixed);                                     \
     }
 FEW(bf16)
 FEW(f16)

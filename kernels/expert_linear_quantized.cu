@@ -1,13 +1,14 @@
 // Linear layers of experts over quantized weights. Contracts: src/compute/ops/expert_linear.rs, and src/compute/ops/gated_expert_linear.rs of gated
 // results. Reference: src/compute/cpu/expert_linear.rs. Formats: common/quantized.cuh.
 //
-// Slots and tiles are those of expert_linear.cu. `expert_linear_quantized_few` for up to 8 tokens, memory-bound: common/expert_few.cuh.
+// Slots and tiles are those of expert_linear.cu. `expert_linear_quantized_few` for up to 8 tokens, bound by instructions: common/expert_few.cuh. Codes become
+// 16-bit numbers that are neither scaled nor freed of their zero, as in gemv_quantized.cu; docs/decisions/0134-experts-of-few-tokens-are-bound-by-instructions.md.
 //
 // `expert_linear_quantized_tiled` for more. The lanes of a warp dequantize units as fragments of the tensor cores, so that weights never lie in shared
 // memory as numbers. A warp has 32 columns, or 16 gates and their ups, and all slots of a tile: each weight is dequantized once in a tile. A result is
 // one chain of tensor-core products in the order of k, whatever the tile around it.
 #include "common/expert_few.cuh"
-#include "common/quantized.cuh"
+#include "common/quantized_pairs.cuh"
 
 template <class T>
 struct ExpertCodedParams {
@@ -36,58 +37,188 @@ __device__ inline const uint8_t* octet_at(const ExpertCodedParams<T>& p, int exp
     return p.weight.units + ((size_t(expert) * parts + is_up) * octets + min(octet, octets - 1)) * p.weight.units_of_row * unit_bytes;
 }
 
-// The two octets of a thread block for few tokens.
-template <class T, class Codes>
+// Codes as pairs of numbers of T: those of common/quantized_pairs.cuh, and none of a table, whose codes are dequantized.
+template <class Codes>
+struct ScaledCodes;
+struct TableScaled : TableBits {
+    template <class T>
+    static constexpr float over = 0.0f;
+    template <class T>
+    static constexpr float factor = 1.0f;
+    template <class T>
+    struct Held {};
+    static constexpr bool CROSSED = false;
+};
+template <>
+struct ScaledCodes<TableBits> {
+    using Type = TableScaled;
+};
+template <>
+struct ScaledCodes<FourBits> {
+    using Type = FourScaled;
+};
+template <>
+struct ScaledCodes<FiveBits> {
+    using Type = FiveScaled;
+};
+template <>
+struct ScaledCodes<SixBits> {
+    using Type = SixScaled;
+};
+template <>
+struct ScaledCodes<EightBits> {
+    using Type = EightScaled;
+};
+template <>
+struct ScaledCodes<Float8> {
+    using Type = Float8Scaled;
+};
+
+// As FEW_BLOCKS; codes of more than four bits have more registers.
+template <class Codes>
+constexpr int few_blocks = Codes::BYTES == 256 ? FEW_BLOCKS : FEW_BLOCKS - 1;
+
+// A header whose kind is known at run time.
+constexpr int ANY_HEADER = -1;
+
+// The two octets of a thread block for few tokens, in registers. What is the same for the numbers of a column, one lane decodes for all.
+template <class T, class Codes, int HEADER, int HEADER_BYTES>
 struct QuantizedRows {
-    static constexpr int AHEAD = Codes::BYTES <= 256 ? 4 : Codes::BYTES <= 384 ? 3 : 2;
-    // What is loaded: no branch stands between the loads of several pieces.
+    using Scaled = typename ScaledCodes<Codes>::Type;
+    static constexpr bool HAS_TABLE = std::is_same_v<Codes, TableBits>, HAS_SIXTEENTHS = std::is_same_v<Codes, SixBits>;
+    static constexpr int UNIT = Codes::BYTES + 8 * HEADER_BYTES, STEP = FEW_WARPS * UNIT;
+    static constexpr int STAGES = Codes::BYTES <= 384 ? 4 : 2, RING_BYTES = 0;
+    static constexpr bool ASKS_EARLY = false;
     struct Piece {
         typename Codes::Lane codes[2];
-        uint2 headers[2];
-    };
-    struct Ready {
-        typename Codes::Lane codes[2];
-        float4 scales[2];
+        // Of column `lane`; of sixteenths, those of columns `lane / 4` and 8 more.
+        uint2 headers[HAS_SIXTEENTHS ? 2 : 1];
     };
     const QuantizedWeights& weight;
-    const uint8_t* at[2];
-    size_t unit_bytes;
+    const uint8_t* octets[2];  // from this warp's unit on
+    const uint8_t* header;     // of column `lane % 16` there
+    float4 (&scales)[2][FEW_ROWS];  // of the columns of a piece: scale and offset of the first 32 k, and of the second
+    Piece ring[STAGES];
 
-    __device__ QuantizedRows(const ExpertCodedParams<T>& p, int expert, int first, bool is_gated) : weight(p.weight) {
-        unit_bytes = Codes::BYTES + 8 * weight.header_bytes;
-        at[0] = octet_at(p, expert, first / 8, false, unit_bytes);
-        at[1] = octet_at(p, expert, is_gated ? first / 8 : first / 8 + 1, is_gated, unit_bytes);
+    __device__ QuantizedRows(const ExpertCodedParams<T>& p, uint8_t*, FewShared& fixed, int expert, int first, bool is_gated)
+        : weight(p.weight), scales(fixed.scales[threadIdx.x / 32]) {
+        const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+        octets[0] = octet_at(p, expert, first / 8, false, UNIT) + warp * UNIT;
+        octets[1] = octet_at(p, expert, is_gated ? first / 8 : first / 8 + 1, is_gated, UNIT) + warp * UNIT;
+        header = (lane & 8 ? octets[1] : octets[0]) + Codes::BYTES + lane % 8 * HEADER_BYTES;
     }
 
-    __device__ Piece load(int piece) const {
+    __device__ static bool knows_choice(const ExpertCodedParams<T>&) { return false; }
+
+    __device__ static uint2 load_header(const uint8_t* at) {
+        if constexpr (HEADER_BYTES == 8) return *reinterpret_cast<const uint2*>(at);
+        const uint32_t word = *reinterpret_cast<const uint32_t*>(at);
+        return make_uint2(word, word);
+    }
+
+    __device__ void load(int stage, int s, bool is_there) {
+        if (!is_there) return;
         const int lane = threadIdx.x % 32;
-        Piece loaded;
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-            const uint8_t* const unit = at[i] + piece * unit_bytes;
-            const uint8_t* const header = unit + Codes::BYTES + lane / 4 * weight.header_bytes;
-            loaded.codes[i] = Codes::load(unit, lane);
-            // The last four bytes are the first ones where a header has no more.
-            loaded.headers[i].x = *reinterpret_cast<const uint32_t*>(header);
-            loaded.headers[i].y = *reinterpret_cast<const uint32_t*>(header + weight.header_bytes - 4);
+            ring[stage].codes[i] = Codes::load(octets[i] + s * STEP, lane);
+            if constexpr (HAS_SIXTEENTHS) ring[stage].headers[i] = load_header(octets[i] + s * STEP + Codes::BYTES + lane / 4 * 8);
         }
-        return loaded;
+        if constexpr (!HAS_SIXTEENTHS) ring[stage].headers[0] = load_header(header + s * STEP);
     }
 
-    __device__ Ready prepare(const Piece& loaded) const {
-        Ready ready;
+    __device__ void advance() {
+        octets[0] += STAGES * STEP;
+        octets[1] += STAGES * STEP;
+        header += STAGES * STEP;
+    }
+
+    __device__ float4 scales_of(uint2 header) const {
+        if constexpr (HEADER == ANY_HEADER) return scales_of_column(weight, reinterpret_cast<const uint8_t*>(&header));
+        else return scales_of_words<HEADER>(weight, header.x, header.y);
+    }
+
+    // Codes are multiplied as they are where 32 numbers of k have one scale, which multiplies their sum: `over` and the zero times the sum of x are taken
+    // from it. Two buffers of scales take turns, so that one barrier of the warp is enough.
+    __device__ void multiply(float (&sum)[4], int stage, const Eight (&x)[2]) const {
+        const int lane = threadIdx.x % 32;
+        const auto& codes = ring[stage].codes;
+        float4 of_columns[2];
+        WeightsOfColumn<T, SixScaled, SIXTEENTHS, 8> sixteenths[2];
+        if constexpr (HAS_SIXTEENTHS) {
 #pragma unroll
-        for (int i = 0; i < 2; i++) {
-            ready.codes[i] = loaded.codes[i];
-            ready.scales[i] = scales_of_column(weight, reinterpret_cast<const uint8_t*>(&loaded.headers[i]));
+            for (int i = 0; i < 2; i++) sixteenths[i].load(reinterpret_cast<const uint8_t*>(&ring[stage].headers[i]), lane, false);
+        } else {
+            if (lane < FEW_ROWS) {
+                const float4 s = scales_of(ring[stage].headers[0]);
+                constexpr float FACTOR = 1.0f / (TWO_TO_24 * Scaled::template factor<T>), OVER_CODES = Scaled::template over<T>;
+                float4& to = scales[stage % 2][lane];
+                if (HAS_TABLE) to = s;
+                else to = make_float4(s.x * FACTOR, fmaf(-OVER_CODES * FACTOR, s.x, s.y), s.z * FACTOR, fmaf(-OVER_CODES * FACTOR, s.z, s.w));
+            }
+            __syncwarp();
+            of_columns[0] = scales[stage % 2][lane / 4];
+            of_columns[1] = scales[stage % 2][lane / 4 + 8];
         }
-        return ready;
-    }
-
-    __device__ Eight rows(const Ready& ready, int row, int half) const {
-        return Codes::template numbers<T>(weight, ready.codes[row], ready.scales[row], threadIdx.x % 32, half);
+        const typename Scaled::template Held<T> held{};
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            Eight rows[2], v = x[half];
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                if constexpr (HEADER == BF16S) {
+                    rows[i] = e2m1_numbers<T>(half == 0 ? codes[i].x : codes[i].y, scale_of(of_columns[i], half) * (2.0f / TWO_TO_24));
+                } else if constexpr (HAS_TABLE) {
+                    rows[i] = Codes::template numbers<T>(weight, codes[i], of_columns[i], lane, half);
+                } else {
+                    Scaled::template pairs<T>(held, codes[i], half, rows[i].pair);
+                }
+                if constexpr (HAS_SIXTEENTHS) {
+#pragma unroll
+                    for (int j = 0; j < 4; j++) rows[i].pair[j] = sixteenths[i].weights(rows[i].pair[j], half);
+                }
+            }
+            if constexpr (HAS_TABLE || HAS_SIXTEENTHS) {
+                multiply_rows<T>(sum, rows[0], rows[1], v);
+            } else {
+                if (Scaled::CROSSED) {
+                    v = Eight{{__byte_perm(v.pair[0], v.pair[1], 0x5410), __byte_perm(v.pair[0], v.pair[1], 0x7632),
+                               __byte_perm(v.pair[2], v.pair[3], 0x5410), __byte_perm(v.pair[2], v.pair[3], 0x7632)}};
+                }
+                // Of the tokens of a lane; each row of `x_sums` is the same.
+                constexpr uint32_t ONE = IS_BF16<T> ? 0x3f803f80u : 0x3c003c00u;
+                constexpr Eight ONES = {{ONE, ONE, ONE, ONE}};
+                float products[4] = {}, x_sums[4] = {};
+                multiply_rows<T>(products, rows[0], rows[1], v);
+                multiply_rows<T>(x_sums, ONES, ONES, v);
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    const float4& of = of_columns[i / 2];
+                    sum[i] = fmaf(scale_of(of, half), products[i], fmaf(offset_of(of, half), x_sums[i % 2], sum[i]));
+                }
+            }
+        }
     }
 };
+
+// The header that most files of a kind have is known when it is compiled.
+template <class T, class Codes>
+__device__ void expert_linear_quantized_few(const ExpertCodedParams<T>& p) {
+    constexpr int COMMON = Codes::BYTES == SixBits::BYTES           ? SIXTEENTHS
+                           : std::is_same_v<Codes, EightBits>       ? HALVES
+                           : std::is_same_v<Codes, Float8>          ? FLOATS
+                           : std::is_same_v<Codes, TableBits>       ? BF16S
+                                                                    : K_BLOCKS;
+    __shared__ FewShared fixed;
+    constexpr int BYTES = COMMON == HALVES || COMMON == BF16S ? 4 : 8;
+    if (COMMON == SIXTEENTHS || p.weight.header == COMMON) {
+        expert_linear_few<T, QuantizedRows<T, Codes, COMMON, BYTES>>(p, fixed);
+    } else if (p.weight.header_bytes == 4) {
+        expert_linear_few<T, QuantizedRows<T, Codes, ANY_HEADER, 4>>(p, fixed);
+    } else {
+        expert_linear_few<T, QuantizedRows<T, Codes, ANY_HEADER, 8>>(p, fixed);
+    }
+}
 
 constexpr int WARPS = 4, OCTETS = 4;  // of a warp
 
@@ -214,7 +345,7 @@ __device__ void expert_linear_quantized_tiled(const ExpertCodedParams<T>& p) {
         function(p);                                                                              \
     }
 #define VARIANTS(name, codes, dtype)                                                                        \
-    KERNEL(name##_few, (expert_linear_few<dtype, QuantizedRows<dtype, codes>>), FEW_BLOCKS, dtype)          \
+    KERNEL(name##_few, (expert_linear_quantized_few<dtype, codes>), few_blocks<codes>, dtype)          \
     KERNEL(name##_t16, (expert_linear_quantized_tiled<dtype, codes, 1, 5>), 4, dtype)                          \
     KERNEL(name##_t64, (expert_linear_quantized_tiled<dtype, codes, 4, 4>), 3, dtype)                          \
     KERNEL(name##_t128, (expert_linear_quantized_tiled<dtype, codes, 8, 3>), 2, dtype)

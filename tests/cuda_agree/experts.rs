@@ -241,7 +241,7 @@ fn what_a_token_gets_does_not_depend_on_the_others() {
 }
 
 /// Sizes that every coding divides.
-const CODED: Case = Case { hidden: 512, width: 512, experts: 4, ..CASES[1].1 };
+const CODED: Case = Case { hidden: 512, width: 256, experts: 4, ..CASES[1].1 };
 
 /// Experts in codes, and in the numbers that these are on the device.
 fn coded_inputs(case: &Case, coding: WeightFormat, dtype: DType) -> [Inputs; 2] {
@@ -272,7 +272,9 @@ fn experts_in_codes_agree() {
                 let expected: Vec<Near> = expected.iter().map(near).collect();
                 let mut found = Vec::new();
                 let names = launched(cuda, |cuda| found = mixed(cuda, &case, &coded));
-                assert_near(&found, &expected, bound(dtype), &format!("{coding}, {tokens} tokens, {dtype:?}"));
+                // The weights of few tokens are not rounded, as those of the reference are.
+                let relative = if tokens <= 8 { 1.5 * bound(dtype) } else { bound(dtype) };
+                assert_near(&found, &expected, relative, &format!("{coding}, {tokens} tokens, {dtype:?}"));
                 in_codes += names.iter().filter(|name| name.contains("expert_linear_quantized")).count();
             }
         }

@@ -5,7 +5,7 @@ use super::activate_mul::number_of;
 use super::device::Device;
 use super::driver::Address;
 use super::experts::{Experts, Routes, TILE_ROWS, tile_rows, tiles_of};
-use super::gemm::quantized::weights::{COLUMNS, Kind, QuantizedWeights};
+use super::gemm::quantized::weights::{COLUMNS, Form, Kind, QuantizedWeights};
 use super::gemm::{Grid, Results};
 use super::kernels::{Kernel, suffix};
 use super::matrix::{Rows, Vector};
@@ -32,6 +32,7 @@ params! {
         activation: i32,
         first_expert: i32,
         experts: i32,
+        is_chosen: i32,
     }
 
     ExpertCodedParams in "expert_linear_quantized.cu" {
@@ -56,8 +57,9 @@ params! {
 
 /// Tokens up to which slots need not be grouped by expert: one answer for all from 1 to 8 tokens, as for linear layers.
 const FEW_TOKENS: usize = 8;
-/// Rows of weights that a thread block for few tokens reads: `FEW_ROWS` in `kernels/common/expert_few.cuh`.
+/// Rows of weights that a thread block for few tokens reads, and its warps: `FEW_ROWS` and `FEW_WARPS` in `kernels/common/expert_few.cuh`.
 const FEW_ROWS: usize = 16;
+const FEW_WARPS: usize = 4;
 /// k of a stage of a tile.
 const DEPTH: usize = 64;
 
@@ -70,41 +72,47 @@ fn takes_few(tokens: usize, rounding: Rounding) -> bool {
     tokens <= FEW_TOKENS && rounding != Rounding::BatchInvariant
 }
 
-/// The kernel of a product with `columns` columns of results, without the number type, and its launch, for explanations. `kind`: of codes.
+/// The kernel of a product with `columns` columns of results, without the number type, and its launch, for explanations. `form`: of codes.
 pub fn describe(
-    kind: Option<Kind>,
+    form: Option<Form>,
     columns: usize,
     results: Results,
     routes: RoutesShape,
     rounding: Rounding,
 ) -> (String, Grid) {
     let (is_few, rows) = (takes_few(routes.tokens, rounding), tile_rows(routes));
-    let name = match kind {
+    let name = match form.map(|form| form.kind) {
         None if is_few => "expert_linear_few".to_owned(),
         None => format!("expert_linear_t{rows}_c{}", TILINGS[index_of(rows)].columns),
         Some(kind) if is_few => format!("expert_linear_quantized_{}_few", kind.name()),
         Some(kind) => format!("expert_linear_quantized_{}_t{rows}", kind.name()),
     };
-    (name, grid(kind, columns, results, routes, is_few))
+    (name, grid(form, columns, results, routes, is_few))
 }
 
-fn grid(kind: Option<Kind>, columns: usize, results: Results, routes: RoutesShape, is_few: bool) -> Grid {
+fn grid(form: Option<Form>, columns: usize, results: Results, routes: RoutesShape, is_few: bool) -> Grid {
     // A gate and its up are one column of results.
     let rows = if results == Results::Sums { columns } else { 2 * columns };
     let (tiles, index) = (tiles_of(routes), index_of(tile_rows(routes)));
-    match kind {
-        _ if is_few => Grid { blocks: [rows.div_ceil(FEW_ROWS), routes.slots(), 1], threads: THREADS, shared_bytes: 0 },
+    match form {
+        _ if is_few => {
+            let blocks = [rows.div_ceil(FEW_ROWS), routes.slots(), 1];
+            Grid { blocks, threads: THREADS, shared_bytes: form.map_or(FEW_SHARED_BYTES, |_| 0) }
+        }
         None => {
             let tiling = &TILINGS[index];
             let blocks = [tiles, rows.div_ceil(tiling.columns), 1];
             Grid { blocks, threads: tiling.threads, shared_bytes: tiling.shared_bytes() }
         }
-        Some(kind) => {
+        Some(form) => {
             let blocks = [rows.div_ceil(QUANTIZED_ROWS), tiles, 1];
-            Grid { blocks, threads: THREADS, shared_bytes: quantized_shared_bytes(index, kind) }
+            Grid { blocks, threads: THREADS, shared_bytes: quantized_shared_bytes(index, form.kind) }
         }
     }
 }
+
+/// Shared memory of a thread block for few tokens over plain weights: a ring of `STAGES` pieces for each warp. Quantized weights stay in registers.
+const FEW_SHARED_BYTES: usize = FEW_WARPS * 4 * FEW_ROWS * DEPTH * 2;
 
 /// The index of the kernel for tiles of `rows` slots.
 fn index_of(rows: usize) -> usize {
@@ -171,6 +179,8 @@ impl Kernels {
             Ok(kernel)
         });
         let tiled = tiled.collect::<Result<_>>()?;
+        let few = kernel("expert_linear_few")?;
+        few.allow_shared(FEW_SHARED_BYTES)?;
         let module = device.module("expert_linear_quantized")?;
         let quantized = Kind::ALL.iter().map(|&kind| {
             let kernel = |variant: &str| {
@@ -184,7 +194,7 @@ impl Kernels {
             Ok(QuantizedKernels { few: kernel("few")?, tiled: tiled.collect::<Result<_>>()? })
         });
         let quantized = quantized.collect::<Result<_>>()?;
-        Ok(Kernels { few: kernel("expert_linear_few")?, tiled, quantized })
+        Ok(Kernels { few, tiled, quantized })
     }
 
     /// Launches the layer. `slots_of_row`: that read one row of its input.
@@ -205,17 +215,19 @@ impl Kernels {
             Results::Sums => -1,
         };
         let params = ExpertLinearParams { activation, ..params(out, layer, slots_of_row, routes) };
-        let launch = |kind| grid(kind, columns, results, shape, is_few);
+        let launch = |form| grid(form, columns, results, shape, is_few);
         match layer.weight.weights(device.dtype) {
             Rows::Plain(weight) => {
                 let kernel = if is_few { &self.few } else { &self.tiled[index] };
                 let Grid { blocks, threads, shared_bytes } = launch(None);
-                kernel.launch(device.chaining, blocks, threads, shared_bytes, &ExpertLinearParams { weight, ..params })
+                let is_chosen = i32::from(is_few && routes.note_product());
+                let params = ExpertLinearParams { weight, is_chosen, ..params };
+                kernel.launch(device.chaining, blocks, threads, shared_bytes, &params)
             }
             Rows::Coded { form, weights, .. } => {
                 let kernels = &self.quantized[form.kind as usize];
                 let kernel = if is_few { &kernels.few } else { &kernels.tiled[index] };
-                let Grid { blocks, threads, shared_bytes } = launch(Some(form.kind));
+                let Grid { blocks, threads, shared_bytes } = launch(Some(form));
                 kernel.launch(device.chaining, blocks, threads, shared_bytes, &of_codes(params, weights))
             }
         }
@@ -272,5 +284,6 @@ fn params(
         activation: -1,
         first_expert: held.first as i32,
         experts: held.experts as i32,
+        is_chosen: 0,
     }
 }

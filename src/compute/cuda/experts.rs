@@ -15,6 +15,7 @@ use super::route;
 use crate::{ExpertsShape, HostMatrix, Router, RoutesShape};
 use base::error::{Error, Result};
 use formats::DType;
+use std::cell::Cell;
 use std::sync::Arc;
 
 /// Kernels that only models with experts need: loaded when the first routes are made.
@@ -93,6 +94,8 @@ pub struct Routes {
     /// What is at [`RouteAddresses`].
     memory: Memory,
     addresses: RouteAddresses,
+    /// Whether a product of few tokens with plain weights was launched since the choice.
+    has_product: Cell<bool>,
 }
 
 /// Where kernels find what they know of a choice.
@@ -131,7 +134,8 @@ impl Routes {
             tiles: at(3 * of_slots),
             tile_count: at(3 * of_slots + of_tiles),
         };
-        Ok(Routes { shape: RoutesShape { experts, chosen, tokens: 0 }, capacity: tokens, memory, addresses })
+        let shape = RoutesShape { experts, chosen, tokens: 0 };
+        Ok(Routes { shape, capacity: tokens, memory, addresses, has_product: Cell::new(false) })
     }
 
     /// Its sizes.
@@ -148,7 +152,14 @@ impl Routes {
     pub(super) fn begin(&mut self, tokens: usize) -> RouteAddresses {
         assert!(tokens <= self.capacity, "{tokens} tokens in routes made for {}", self.capacity);
         self.shape.tokens = tokens;
+        self.has_product.set(false);
         self.addresses
+    }
+
+    /// Notes that a product of few tokens with plain weights is launched. True of all but the first one: what follows that one begins when it has seen the
+    /// choice.
+    pub(super) fn note_product(&self) -> bool {
+        self.has_product.replace(true)
     }
 
     /// Slots of a tile for the tokens of this pass. All give the same bits.

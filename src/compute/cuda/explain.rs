@@ -210,12 +210,11 @@ fn of_experts_product(
     routes: RoutesShape,
     rounding: Rounding,
 ) -> (String, Grid, usize) {
-    let kind = form.map(|form| form.kind);
     let (columns, results) = match after {
         After::Gate(activation) => (rows / 2, Results::Gated(*activation)),
         After::Store | After::Stream { .. } => (rows, Results::Sums),
     };
-    let (kernel, grid) = expert_linear::describe(kind, columns, results, routes, rounding);
+    let (kernel, grid) = expert_linear::describe(form, columns, results, routes, rounding);
     (kernel, grid, columns)
 }
 
