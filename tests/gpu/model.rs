@@ -114,13 +114,15 @@ pub fn magnified(name: &str) -> f32 {
         "qwen3_5-bf16-wrapped" => 4.0,
         "qwen3_5_moe-bf16-wrapped" | "qwen3_next-bf16-not-normed" => 3.0,
         "granitemoehybrid-bf16-mamba" => 3.0,
+        "bamba-f16-older" => 2.0,
         "falcon_h1-bf16-gate-first" => 2.0,
         "nemotron_h-bf16-biased" => 2.0,
         "gemma4_text-bf16-per-layer" => 2.0,
         "gemma4_unified-bf16-head512" => 2.0,
-        "lfm2-bf16-biased" | "lfm3-bf16-biased" => 1.5,
+        "glm-bf16-no-bias" | "internvl-bf16" | "lfm2-bf16-biased" => 1.5,
+        "lfm3-bf16-biased" => 2.0,
         "deepseek_v3-bf16-halves" => 2.5,
-        "ernie4_5_moe-bf16" | "glm4_moe-bf16-not-normed" => 1.5,
+        "dots1-bf16-not-normed" | "ernie4_5_moe-bf16" | "glm4_moe-bf16-not-normed" => 1.5,
         "glm4_moe_lite-bf16-not-normed" | "lfm2_moe-bf16-not-normed" => 1.5,
         _ => 1.0,
     }
@@ -237,13 +239,18 @@ fn layers(name: &str) -> usize {
     let config = std::fs::read(golden(name).join("config.json")).unwrap();
     let config: serde_json::Value = serde_json::from_slice(&config).unwrap();
     let text = config.get("text_config").unwrap_or(&config);
-    text["num_hidden_layers"].as_u64().unwrap() as usize
+    match text["num_hidden_layers"].as_u64() {
+        Some(layers) => layers as usize,
+        None => text["layers_block_type"].as_array().expect("a list of layers").len(),
+    }
 }
 
 #[test]
 #[ignore = "needs an NVIDIA GPU: --include-ignored"]
 fn a_layer_of_any_family_launches_at_most_two_kernels_more_than_one_of_llama() {
     const LLAMA: &str = "llama-f16-head64-llama3";
+    const MIXTURES: [&str; 8] =
+        ["moe", "mixtral", "qwen3_next", "experts", "dots1", "flex_olmo", "minimax", "solar_open"];
     let launches = |name: &str| {
         let (runner, _) = open(name, &config_of(name));
         runner.launches_of_decode().unwrap().expect("decode passes are graphs")
@@ -269,7 +276,7 @@ fn a_layer_of_any_family_launches_at_most_two_kernels_more_than_one_of_llama() {
             // An MLP and experts, with five norms and a sum that begins with zeros.
             "gemma4_text-bf16-experts" => 9,
             // A router, its choice, a sum, and an expert that computes all tokens.
-            name if ["moe", "mixtral", "olmoe", "qwen3_next", "experts"].iter().any(|part| name.contains(part)) => 5,
+            name if MIXTURES.iter().any(|part| name.contains(part)) => 5,
             _ => 0,
         };
         if found > besides + 2 + (per_layer + 2 + more) * layers(name) {
@@ -354,6 +361,7 @@ fn a_batch_invariant_row_over_keys_and_values_in_int8_depends_on_itself_alone() 
 
 /// Computes a row alone, among others, in chunks and kernel by kernel: its logits are at most `limit` apart.
 pub fn compare_rows(names: &[&str], config: &EngineOptions, limit: f32) {
+    let mut wrong = Vec::new();
     for name in names {
         let prompt: Vec<TokenId> = (0..70).map(|i| (i * 37 + 5) % 89).collect();
         let reference = Reference {
@@ -366,14 +374,14 @@ pub fn compare_rows(names: &[&str], config: &EngineOptions, limit: f32) {
         let (rows, _) = follow(&mut alone, &limits, &reference);
         let (mut eager, _) = open(name, &EngineOptions { launching: Launching::Eager, ..config.clone() });
         let (eager_rows, _) = follow(&mut eager, &limits, &reference);
-        check(name, "eager", &rows, &eager_rows, limit);
+        wrong.extend(apart(name, "eager", &rows, &eager_rows, limit));
         for (neighbours, watched) in [(1, 0), (16, 5), (63, 40)] {
             let mut sequences: Vec<Sequence> = (0..=neighbours as u32)
                 .map(|i| Sequence::new(&reference.prompt[..1 + (i as usize * 5) % 6], i * 6..(i + 1) * 6).of(&alone, i))
                 .collect();
             sequences[watched].tokens = prompt.clone();
             let found = drive(&mut alone, &limits, &mut sequences, watched, &reference.tokens);
-            check(name, &format!("row {watched} of {}", neighbours + 1), &rows, &found, limit);
+            wrong.extend(apart(name, &format!("row {watched} of {}", neighbours + 1), &rows, &found, limit));
         }
         for chunk in [1, 7, 64] {
             let mut sequence = Sequence::new(&prompt, [11, 3, 17, 2, 9, 30]).of(&alone, 0);
@@ -384,9 +392,10 @@ pub fn compare_rows(names: &[&str], config: &EngineOptions, limit: f32) {
                 assert!(pass(&mut alone, &batch).is_empty());
             }
             let found = drive(&mut alone, &limits, &mut [sequence], 0, &reference.tokens);
-            check(name, &format!("chunks of {chunk}"), &rows, &found, limit);
+            wrong.extend(apart(name, &format!("chunks of {chunk}"), &rows, &found, limit));
         }
     }
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
 /// Rows whose first blocks are the same, of which a GPU reads the keys once.
@@ -416,7 +425,7 @@ fn a_row_that_shares_its_prefix_has_the_logits_that_it_has_alone() {
             drive(&mut runner, &limits, &mut sequences, 7, &tokens)
         });
         assert!(found[0] != found[1], "{name}, {kv_cache_dtype:?}: nothing was shared");
-        check(name, "with a shared prefix", &found[0], &found[1], limit);
+        assert_eq!(apart(name, "with a shared prefix", &found[0], &found[1], limit), None);
     }
 }
 
@@ -444,12 +453,11 @@ fn drive(
     steps.collect()
 }
 
-fn check(name: &str, how: &str, wanted: &[Vec<f32>], found: &[Vec<f32>], limit: f32) {
+/// Says how far logits are apart, if that is more than `limit`.
+fn apart(name: &str, how: &str, wanted: &[Vec<f32>], found: &[Vec<f32>], limit: f32) -> Option<String> {
     let limit = magnified(name) * limit;
-    for (step, (found, wanted)) in found.iter().zip(wanted).enumerate() {
-        let apart = distance(found, wanted);
-        assert!(apart <= limit, "{name}, {how}, step {step}: {apart} apart");
-    }
+    let furthest = found.iter().zip(wanted).map(|(found, wanted)| distance(found, wanted)).fold(0.0, f32::max);
+    (furthest > limit).then(|| format!("{name}, {how}: {furthest} apart, {limit} allowed"))
 }
 
 // ---- the demo model, through the engine ----
