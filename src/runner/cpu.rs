@@ -31,7 +31,7 @@ pub fn load(
         let (runner, info) = open_ranks_with(switches, source, config, threads, isa, progress)?;
         return Ok(Loaded { runner: Box::new(runner), info });
     }
-    let (runner, info) = open(source, config, Cpu::new(threads, isa), progress)?;
+    let (runner, info) = open(source, config, Cpu::open(threads, isa)?, progress)?;
     Ok(Loaded { runner: Box::new(runner), info })
 }
 
@@ -133,7 +133,7 @@ pub fn open_ranks_with(
         if !rank.is_first() {
             node.into_iter().for_each(Node::bind_this_thread);
         }
-        let cpu = Cpu::in_team(threads_of(at, ranks, threads), isa, member, node);
+        let cpu = Cpu::in_team(threads_of(at, ranks, threads), isa, member, node)?;
         let cpu = cpu.with_activations(activations(&config));
         PassRunner::open(&switches, checkpoint.clone(), &config, Device::Cpu, rank, |_, _, _, _| Ok(cpu), progress)
     };

@@ -16,7 +16,7 @@ pub fn in_every_way<R: Send>(
                 let rank = |member: Member| {
                     scope.spawn(move || {
                         let rank = member.rank();
-                        compute(&mut Cpu::in_team(threads, *isa, member, None), rank)
+                        compute(&mut Cpu::in_team(threads, *isa, member, None).unwrap(), rank)
                     })
                 };
                 let ranks: Vec<_> = Team::of(ranks).into_iter().map(rank).collect();

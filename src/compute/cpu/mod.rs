@@ -169,17 +169,26 @@ impl Cpu {
     ///
     /// # Panics
     ///
-    /// If this machine lacks the instruction set: [`Isa::detect`] and [`Isa::available`] name those it has.
+    /// If this machine lacks the instruction set: [`Isa::detect`] and [`Isa::available`] name those it has. Without memory, too: see [`open`](Cpu::open).
     pub fn new(threads: usize, isa: Isa) -> Cpu {
+        Cpu::open(threads, isa).expect("memory for the threads")
+    }
+
+    /// The same.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutOfMemory`](base::error::Error::OutOfMemory), if there is no memory for what threads know.
+    pub fn open(threads: usize, isa: Isa) -> Result<Cpu> {
         Cpu::on_node(threads, isa, None)
     }
 
-    fn on_node(threads: usize, isa: Isa, node: Option<&Node>) -> Cpu {
+    fn on_node(threads: usize, isa: Isa, node: Option<&Node>) -> Result<Cpu> {
         assert!(Isa::available().contains(&isa), "this machine has no {isa:?}");
         let pool = Pool::on_node(threads, node);
-        Cpu {
+        Ok(Cpu {
             #[cfg(target_arch = "x86_64")]
-            work: attention::Work::new(isa, pool.threads()),
+            work: attention::Work::new(isa, pool.threads())?,
             pool,
             isa,
             activations: Activations::Rounded,
@@ -190,12 +199,12 @@ impl Cpu {
             node: node.cloned(),
             is_lost: AtomicBool::new(false),
             sum_of_shares: None,
-        }
+        })
     }
 
-    /// As [`new`](Cpu::new), for one of the ranks that compute a model together, on a node of its own where there are several.
-    pub fn in_team(threads: usize, isa: Isa, member: Member, node: Option<&Node>) -> Cpu {
-        Cpu { member: Some(member), ..Cpu::on_node(threads, isa, node) }
+    /// As [`open`](Cpu::open), for one of the ranks that compute a model together, on a node of its own where there are several.
+    pub fn in_team(threads: usize, isa: Isa, member: Member, node: Option<&Node>) -> Result<Cpu> {
+        Ok(Cpu { member: Some(member), ..Cpu::on_node(threads, isa, node)? })
     }
 
     /// With what products do with activations.

@@ -76,7 +76,7 @@ impl Host {
         let stride = hidden.next_multiple_of(8);
         let rows = || Pinned::zeroed(context, tokens * stride * dtype.bytes(), WHAT, KNOB);
         Ok(Host {
-            cpu: Mutex::new(Cpu::new(threads, isa).with_activations(activations)),
+            cpu: Mutex::new(Cpu::open(threads, isa)?.with_activations(activations)),
             tokens,
             dtype,
             stride,

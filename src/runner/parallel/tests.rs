@@ -52,7 +52,7 @@ fn open(fault: Fault, progress: &mut dyn FnMut(f32) -> ControlFlow<()>) -> Resul
             Fault::PassPanics(sound) if rank.index == 1 => member.sound_exchanges = Some(AtomicUsize::new(sound)),
             _ => {}
         }
-        let cpu = Cpu::in_team(1, Isa::Portable, member, None);
+        let cpu = Cpu::in_team(1, Isa::Portable, member, None).unwrap();
         PassRunner::open(
             &Switches::NONE,
             checkpoint.clone(),

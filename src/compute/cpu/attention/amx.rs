@@ -21,6 +21,7 @@ use crate::cpu::disjoint::Disjoint;
 use crate::cpu::lanes::{Kernel, Lanes, dispatch, exp, tanh};
 use crate::cpu::{Isa, KvNumber, Number, Pool};
 use crate::{AttentionSpec, KvFormat, KvShape, KvValues};
+use base::error::{Result, room};
 use half::bf16;
 use std::ops::Range;
 
@@ -91,11 +92,16 @@ impl Softmax {
 
 impl Work {
     /// Memory for `threads` threads; none where it serves nobody.
-    pub fn new(isa: Isa, threads: usize) -> Vec<Work> {
+    pub fn new(isa: Isa, threads: usize) -> Result<Vec<Work>> {
         let threads = if isa == Isa::Amx { threads } else { 0 };
-        // SAFETY: all fields are numbers, of which zeros are valid. They are zeroed where they lie, since a `Work` on the way
-        // there would take 100 KiB of the caller's stack; a tile begins by setting its softmax.
-        unsafe { Box::<[Work]>::new_zeroed_slice(threads).assume_init() }.into_vec()
+        let mut work = room::<Work>(threads, "what threads know of attention", "num_threads")?;
+        // SAFETY: there is room for as many. All fields are numbers, of which zeros are valid. They are zeroed where they lie, since a `Work`
+        // on the way there would take 100 KiB of the caller's stack; a tile begins by setting its softmax.
+        unsafe {
+            work.as_mut_ptr().write_bytes(0, threads);
+            work.set_len(threads);
+        }
+        Ok(work)
     }
 }
 
