@@ -37,9 +37,7 @@ __device__ inline const uint8_t* octet_at(const ExpertCodedParams<T>& p, int exp
     return p.weight.units + ((size_t(expert) * parts + is_up) * octets + min(octet, octets - 1)) * p.weight.units_of_row * unit_bytes;
 }
 
-// Codes as pairs of numbers of T: those of common/quantized_pairs.cuh, and none of a table, whose codes are dequantized.
-template <class Codes>
-struct ScaledCodes;
+// What is not read of a table, whose codes are dequantized.
 struct TableScaled : TableBits {
     template <class T>
     static constexpr float over = 0.0f;
@@ -49,30 +47,13 @@ struct TableScaled : TableBits {
     struct Held {};
     static constexpr bool CROSSED = false;
 };
-template <>
-struct ScaledCodes<TableBits> {
-    using Type = TableScaled;
-};
-template <>
-struct ScaledCodes<FourBits> {
-    using Type = FourScaled;
-};
-template <>
-struct ScaledCodes<FiveBits> {
-    using Type = FiveScaled;
-};
-template <>
-struct ScaledCodes<SixBits> {
-    using Type = SixScaled;
-};
-template <>
-struct ScaledCodes<EightBits> {
-    using Type = EightScaled;
-};
-template <>
-struct ScaledCodes<Float8> {
-    using Type = Float8Scaled;
-};
+// Codes as pairs of numbers of T: those of common/quantized_pairs.cuh.
+TableScaled scaled(TableBits);
+FourScaled scaled(FourBits);
+FiveScaled scaled(FiveBits);
+SixScaled scaled(SixBits);
+EightScaled scaled(EightBits);
+Float8Scaled scaled(Float8);
 
 // As FEW_BLOCKS; codes of more than four bits have more registers.
 template <class Codes>
@@ -84,7 +65,7 @@ constexpr int ANY_HEADER = -1;
 // The two octets of a thread block for few tokens, in registers. What is the same for the numbers of a column, one lane decodes for all.
 template <class T, class Codes, int HEADER, int HEADER_BYTES>
 struct QuantizedRows {
-    using Scaled = typename ScaledCodes<Codes>::Type;
+    using Scaled = decltype(scaled(Codes{}));
     static constexpr bool HAS_TABLE = std::is_same_v<Codes, TableBits>, HAS_SIXTEENTHS = std::is_same_v<Codes, SixBits>;
     static constexpr int UNIT = Codes::BYTES + 8 * HEADER_BYTES, STEP = FEW_WARPS * UNIT;
     static constexpr int STAGES = Codes::BYTES <= 384 ? 4 : 2, RING_BYTES = 0;
