@@ -5,7 +5,8 @@
 // 16-bit numbers that are neither scaled nor freed of their zero, as in gemv_quantized.cu; docs/decisions/0134-experts-of-few-tokens-are-bound-by-instructions.md.
 //
 // `expert_linear_quantized_tiled` for more. The lanes of a warp dequantize units as fragments of the tensor cores, so that weights never lie in shared
-// memory as numbers. A warp has 32 columns, or 16 gates and their ups, and all slots of a tile: each weight is dequantized once in a tile. A result is
+// memory as numbers. A warp has 32 columns, or 16 gates and their ups, and all slots of a tile: each weight is dequantized once in a tile. Two octets of
+// columns are the rows of a product, and slots its columns: what a lane reads of x is an operand as it is. A result is
 // one chain of tensor-core products in the order of k, whatever the tile around it.
 #include "common/expert_few.cuh"
 #include "common/quantized_pairs.cuh"
@@ -203,14 +204,60 @@ __device__ void expert_linear_quantized_few(const ExpertCodedParams<T>& p) {
 
 constexpr int WARPS = 4, OCTETS = 4;  // of a warp
 
+// What the lanes of a column multiply their codes with.
+template <class T, class Codes>
+struct TiledCodes {
+    using Scaled = decltype(scaled(Codes{}));
+    static constexpr bool HAS_SIXTEENTHS = std::is_same_v<Codes, SixBits>, HAS_OFFSET = !HAS_SIXTEENTHS && Scaled::ZERO != 0;
+    static constexpr float OVER_ZERO = Scaled::template over<T> + Scaled::ZERO;
+    // Two equal numbers each: scale and offset of the first 32 k and of the second, or four scales.
+    using Column = uint4;
+    typename Scaled::template Held<T> held{};
+
+    static __device__ inline uint32_t twice(float v) { return narrow2<T>(v, v); }
+
+    static __device__ inline Column column(const float4& s) {
+        constexpr float UNIT = 1.0f / TWO_TO_24, FACTOR = UNIT / Scaled::template factor<T>;
+        if (HAS_SIXTEENTHS) return make_uint4(twice(s.x * FACTOR), twice(s.y * FACTOR), twice(s.z * FACTOR), twice(s.w * FACTOR));
+        return make_uint4(twice(s.x * FACTOR), twice(fmaf(s.x, Scaled::ZERO * UNIT, s.y)), twice(s.z * FACTOR), twice(fmaf(s.z, Scaled::ZERO * UNIT, s.w)));
+    }
+
+    __device__ inline Eight numbers(const QuantizedWeights&, const typename Codes::Lane& codes, const Column& c, int lane, int half) const {
+        Eight w;
+        Scaled::template pairs<T>(held, codes, half, w.pair);
+        const uint32_t first = half == 0 ? c.x : c.z, second = half == 0 ? c.y : c.w, scale = HAS_SIXTEENTHS && (lane & 2) ? second : first;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const uint32_t centred = OVER_ZERO == 0 ? w.pair[i] : add_pair<T>(w.pair[i], twice(-OVER_ZERO));
+            w.pair[i] = HAS_OFFSET ? fma_pair<T>(centred, scale, second) : mul_pair<T>(centred, scale);
+        }
+        if (Scaled::CROSSED) {
+            w = Eight{{__byte_perm(w.pair[0], w.pair[1], 0x5410), __byte_perm(w.pair[0], w.pair[1], 0x7632),
+                       __byte_perm(w.pair[2], w.pair[3], 0x5410), __byte_perm(w.pair[2], w.pair[3], 0x7632)}};
+        }
+        return w;
+    }
+};
+// Numbers of a table are scaled in f32.
+template <class T>
+struct TiledCodes<T, TableBits> {
+    using Column = float4;
+    static __device__ inline Column column(const float4& s) { return s; }
+    __device__ inline Eight numbers(const QuantizedWeights& w, const uint2& codes, const Column& c, int lane, int half) const {
+        return TableBits::numbers<T>(w, codes, c, lane, half);
+    }
+};
+
 // Slots of a tile: 16 MT. Grid [columns / 128 or gated columns / 64, rounded up, tiles at most], block [32 * WARPS], shared [a stage has the slots' rows
 // of 64 numbers, and the units of each warp].
 template <class T, class Codes, int MT, int STAGES>
 __device__ void expert_linear_quantized_tiled(const ExpertCodedParams<T>& p) {
     constexpr int SLOTS = 16 * MT, X_BYTES = SLOTS * 128, UNIT_MAX = Codes::BYTES + 64;
     constexpr int STAGE = X_BYTES + WARPS * OCTETS * UNIT_MAX, COPIES = (OCTETS * UNIT_MAX / 16 + 31) / 32;
+    using Tiled = TiledCodes<T, Codes>;
     extern __shared__ __align__(128) uint8_t shared[];
     __shared__ int slots[SLOTS];
+    __shared__ typename Tiled::Column columns[WARPS][8 * OCTETS];
     launch_dependents();
     grid_dependency_wait();
     if (blockIdx.y >= *p.tile_count) return;
@@ -225,97 +272,99 @@ __device__ void expert_linear_quantized_tiled(const ExpertCodedParams<T>& p) {
     const int octets_of_warp = is_gated ? OCTETS / 2 : OCTETS, first_octet = (blockIdx.x * WARPS + warp) * octets_of_warp;
     const size_t unit_bytes = Codes::BYTES + 8 * p.weight.header_bytes;
     const int unit_chunks = int(unit_bytes) / 16, steps = p.weight.units_of_row;
-    // Copies of 16 bytes: the units of a warp lie one behind the other.
+    // Copies of 16 bytes: the units of a warp lie one behind the other, each octet of gates before that of their ups.
     const uint8_t* from[COPIES];
 #pragma unroll
     for (int j = 0; j < COPIES; j++) {
         const int i = min(lane + 32 * j, OCTETS * unit_chunks - 1), c = i / unit_chunks;
-        const bool is_up = c >= octets_of_warp;
-        from[j] = octet_at(p, expert, first_octet + (is_up ? c - octets_of_warp : c), is_up, unit_bytes) + i % unit_chunks * 16;
+        from[j] = octet_at(p, expert, first_octet + (is_gated ? c / 2 : c), is_gated && c % 2 == 1, unit_bytes) + i % unit_chunks * 16;
     }
-    const T* rows[MT];
+    // In eights of numbers.
+    uint32_t rows[MT];
 #pragma unroll
-    for (int j = 0; j < MT; j++) rows[j] = p.x + size_t(slots[threadIdx.x / 8 + 16 * j] / p.slots_of_row) * p.x_stride;
+    for (int j = 0; j < MT; j++) rows[j] = slots[threadIdx.x / 8 + 16 * j] / p.slots_of_row * (p.x_stride / 8);
     // A lane reads chunk `4 half + lane % 4` of row `lane / 4`: of two rows that are read together, one has its halves exchanged.
     const auto x_at = [](int row, int chunk) { return (row * 8 + (chunk ^ (row & 1) << 2)) * 16; };
-    const auto issue = [&](int step) {
-        if (step >= steps) return;
-        uint8_t* const x = shared + step % STAGES * STAGE;
-        uint8_t* const units = x + X_BYTES + warp * OCTETS * UNIT_MAX;
+    const uint32_t to_units = shared_address(shared) + X_BYTES + warp * OCTETS * UNIT_MAX + lane * 16;
+    const uint32_t to_x = shared_address(shared) + x_at(threadIdx.x / 8, threadIdx.x % 8);
+    int left = steps, eight = threadIdx.x % 8;
+    const auto issue = [&](int at) {
+        if (left-- <= 0) return;
 #pragma unroll
         for (int j = 0; j < COPIES; j++) {
-            if (lane + 32 * j < OCTETS * unit_chunks) copy_async(shared_address(units + (lane + 32 * j) * 16), from[j] + step * unit_bytes);
+            if (lane + 32 * j < OCTETS * unit_chunks) copy_async(to_units + at + 512 * j, from[j]);
+            from[j] += unit_bytes;
         }
-        const int chunk = threadIdx.x % 8, k = step * 64 + chunk * 8;
 #pragma unroll
         for (int j = 0; j < MT; j++) {
-            copy_async(shared_address(x + x_at(threadIdx.x / 8 + 16 * j, chunk)), k < p.k ? rows[j] + k : p.x, k < p.k ? 16 : 0);
+            const bool is_there = eight * 8 < p.k;
+            copy_async(to_x + at + 2048 * j, p.x + (is_there ? size_t(rows[j] + eight) * 8 : 0), is_there ? 16 : 0);
         }
+        eight += 8;
     };
     for (int step = 0; step < STAGES - 1; step++) {
-        issue(step);
+        issue(step * STAGE);
         commit_copies();
     }
 
-    float sum[MT][OCTETS][4] = {};
+    const Tiled tiled;
+    // A lane decodes the header of one of the warp's columns for all.
+    const int header_of_lane = lane / 8 * int(unit_bytes) + Codes::BYTES + lane % 8 * p.weight.header_bytes;
+    float sum[2 * MT][OCTETS / 2][4] = {};
+    int at = 0, free_at = (STAGES - 1) * STAGE;
     for (int step = 0; step < steps; step++) {
         wait_for_copies<STAGES - 2>();
         __syncthreads();
-        issue(step + STAGES - 1);
+        issue(free_at);
         commit_copies();
-        const uint8_t* const x = shared + step % STAGES * STAGE;
+        const uint8_t* const x = shared + at;
         const uint8_t* const units = x + X_BYTES + warp * OCTETS * UNIT_MAX;
+        free_at = at;
+        at = at == (STAGES - 1) * STAGE ? 0 : at + STAGE;
+        columns[warp][lane] = Tiled::column(scales_of_column(p.weight, units + header_of_lane));
+        __syncwarp();
         typename Codes::Lane codes[OCTETS];
-        float4 scales[OCTETS];
+        typename Tiled::Column scales[OCTETS];
 #pragma unroll
         for (int c = 0; c < OCTETS; c++) {
-            const uint8_t* const unit = units + c * unit_bytes;
-            codes[c] = Codes::load(unit, lane);
-            scales[c] = scales_of_column(p.weight, unit + Codes::BYTES + lane / 4 * p.weight.header_bytes);
+            codes[c] = Codes::load(units + c * unit_bytes, lane);
+            scales[c] = columns[warp][c * 8 + lane / 4];
         }
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             Eight w[OCTETS];
 #pragma unroll
-            for (int c = 0; c < OCTETS; c++) w[c] = Codes::template numbers<T>(p.weight, codes[c], scales[c], lane, half);
+            for (int c = 0; c < OCTETS; c++) w[c] = tiled.numbers(p.weight, codes[c], scales[c], lane, half);
 #pragma unroll
-            for (int t = 0; t < MT; t++) {
-                const Eight a = *reinterpret_cast<const Eight*>(x + x_at(t * 16 + lane / 4, half * 4 + lane % 4));
-                const Eight b = *reinterpret_cast<const Eight*>(x + x_at(t * 16 + 8 + lane / 4, half * 4 + lane % 4));
-                const uint32_t low[4] = {a.pair[0], b.pair[0], a.pair[1], b.pair[1]};
-                const uint32_t high[4] = {a.pair[2], b.pair[2], a.pair[3], b.pair[3]};
+            for (int t = 0; t < 2 * MT; t++) {
+                const Eight v = *reinterpret_cast<const Eight*>(x + x_at(t * 8 + lane / 4, half * 4 + lane % 4));
 #pragma unroll
-                for (int c = 0; c < OCTETS; c++) mma<T>(sum[t][c], low, w[c].pair[0], w[c].pair[1]);
-#pragma unroll
-                for (int c = 0; c < OCTETS; c++) mma<T>(sum[t][c], high, w[c].pair[2], w[c].pair[3]);
+                for (int c = 0; c < OCTETS / 2; c++) multiply_rows<T>(sum[t][c], w[2 * c], w[2 * c + 1], v);
             }
         }
     }
 
+    // A lane has two slots of a column of each octet, and stores two columns of a slot.
     const float* const bias = p.bias ? p.bias + size_t(expert) * (is_gated ? 2 : 1) * p.n : nullptr;
-    const auto biased = [&](float sum, int column) { return bias ? sum + bias[column] : sum; };
 #pragma unroll
-    for (int t = 0; t < MT; t++) {
+    for (int c = 0; c < OCTETS / 2; c++) {
+        const int octet = first_octet + (is_gated ? c : 2 * c), column = octet * 8 + lane / 4, second = is_gated ? p.n + column : column + 8;
+        const float of_first = bias && column < p.n ? bias[column] : 0.0f;
+        const float of_second = bias && (is_gated ? column : second) < p.n ? bias[second] : 0.0f;
 #pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const int row = t * 16 + h * 8 + lane / 4;
-            if (row >= count) continue;
-            T* const out = p.out + size_t(slots[row]) * p.out_stride;
-#pragma unroll
-            for (int c = 0; c < OCTETS; c++) {
-                const int column = (first_octet + c) * 8 + lane % 4 * 2;
-                if (c >= octets_of_warp || column >= p.n) continue;
-                float v[2];
-#pragma unroll
-                for (int e = 0; e < 2; e++) {
-                    v[e] = biased(sum[t][c][2 * h + e], column + e);
-                    if (is_gated && c < OCTETS / 2) {
-                        const float up = widen<T>(narrow<T>(biased(sum[t][c % (OCTETS / 2) + OCTETS / 2][2 * h + e], p.n + column + e)));
-                        v[e] = gated(p.activation, widen<T>(narrow<T>(v[e])), up);
-                    }
-                }
-                *reinterpret_cast<uint32_t*>(out + column) = narrow2<T>(v[0], v[1]);
+        for (int t = 0; t < 2 * MT; t++) {
+            const float (&v)[4] = sum[t][c];
+            uint32_t low = narrow2<T>(v[0] + of_first, v[1] + of_first), high = narrow2<T>(v[2] + of_second, v[3] + of_second);
+            if (is_gated) {
+                const float2 gate = widen2<T>(low), up = widen2<T>(high);
+                low = narrow2<T>(gated(p.activation, gate.x, up.x), gated(p.activation, gate.y, up.y));
             }
+            low = transpose_matrix(low), high = transpose_matrix(high);
+            const int row = t * 8 + lane / 4, first = octet * 8 + lane % 4 * 2;
+            if (row >= count) continue;
+            T* const to = p.out + size_t(slots[row]) * p.out_stride + first;
+            if (first < p.n) *reinterpret_cast<uint32_t*>(to) = low;
+            if (!is_gated && first + 8 < p.n) *reinterpret_cast<uint32_t*>(to + 8) = high;
         }
     }
 }

@@ -272,8 +272,8 @@ fn experts_in_codes_agree() {
                 let expected: Vec<Near> = expected.iter().map(near).collect();
                 let mut found = Vec::new();
                 let names = launched(cuda, |cuda| found = mixed(cuda, &case, &coded));
-                // The weights of few tokens are not rounded, as those of the reference are.
-                let relative = if tokens <= 8 { 1.5 * bound(dtype) } else { bound(dtype) };
+                // The weights of few tokens are not rounded, as those of the reference are, and the scales of others are rounded besides.
+                let relative = if tokens <= 8 { 1.5 * bound(dtype) } else { 2.0 * bound(dtype) };
                 assert_near(&found, &expected, relative, &format!("{coding}, {tokens} tokens, {dtype:?}"));
                 in_codes += names.iter().filter(|name| name.contains("expert_linear_quantized")).count();
             }
