@@ -92,8 +92,13 @@ __device__ inline void store_sum(const GemvQuantizedParams<T>& p, int token, int
     else if (is_there) p.out[at] = result;
 }
 
-// Grid [slices * thread blocks], block [32 * warps], shared [warps * (STAGES * 2 NU units + steps * 2 NU * EIGHTS * (x + sums) +
-// 2 * batch * m * 64) bytes], with x of 512 bytes, or 64 for one token, and sums of 64 bytes with offsets and 32 without.
+// Whether a lane decodes the header of one column of a step for all that read it: K_BLOCKS takes 14 instructions. Kernels for more tokens have no room.
+template <int HEADER, int NU, int TOKENS>
+constexpr bool DECODES_ONCE = HEADER == K_BLOCKS && NU == 2 && TOKENS <= 8;
+
+// Grid [slices * thread blocks], block [32 * warps], shared [warps * (STAGES * 2 NU units + columns + steps * 2 NU * EIGHTS * (x + sums) +
+// 2 * batch * m * 64) bytes], with columns of 512 bytes if DECODES_ONCE, x of 512 bytes, or 64 for one token, and sums of 64 bytes with offsets and 32
+// without.
 template <class T, class Codes, int HEADER, int HEADER_BYTES, bool OFFSET, int TOKENS, int NU, int STAGES>
 __device__ void gemv_quantized(const GemvQuantizedParams<T>& p) {
     constexpr int EIGHTS = (TOKENS + 7) / 8, X_LANES = TOKENS == 1 ? 4 : 32, SUM_FLOATS = OFFSET ? 4 : 2;
@@ -110,6 +115,8 @@ __device__ void gemv_quantized(const GemvQuantizedParams<T>& p) {
     const int of_tile_octets = p.is_gated ? 1 : 2, tiles = p.n / (8 * of_tile_octets);
     const uint8_t* ring = shared + warp * STAGES * STAGE;
     uint8_t* at = shared + warps * STAGES * STAGE;
+    float4* const of_columns = reinterpret_cast<float4*>(at) + warp * 32;  // of the units of a step
+    if (DECODES_ONCE<HEADER, NU, TOKENS>) at += warps * 512;
     uint4* x_fragments = reinterpret_cast<uint4*>(at) + warp * most * FRAGMENTS * X_LANES;
     at += warps * most * FRAGMENTS * X_LANES * 16;
     float* sums = reinterpret_cast<float*>(at) + warp * most * FRAGMENTS * 4 * SUM_FLOATS;
@@ -203,26 +210,33 @@ __device__ void gemv_quantized(const GemvQuantizedParams<T>& p) {
     if (!is_divided) store_factors(p.norms, factors, p.m, p.k, squares);
     const typename Codes::template Held<T> held{};
     // With one token, all columns of the product are that token, and the first is stored.
-    const uint4* x_of_lane = x_fragments + lane % X_LANES;
-    const float* sums_of_lane = sums + lane % 4 * SUM_FLOATS;
-    keep(ring), keep(x_of_lane), keep(sums_of_lane);
+    const auto place_of = [&](const void* at) { return static_cast<uint32_t>(static_cast<const uint8_t*>(at) - shared); };
+    uint32_t ring_of_warp = place_of(ring), x_of_lane = place_of(x_fragments + lane % X_LANES), sums_of_lane = place_of(sums + lane % 4 * SUM_FLOATS);
+    keep(ring_of_warp), keep(x_of_lane), keep(sums_of_lane);
     int set = 0, filled = 0, stage_at = 0, free_at = (STAGES - 1) * STAGE;
     for (int tile = place; tile < tiles; tile += places) {
         float total[EIGHTS][4] = {};
-        const uint4* x_at = x_of_lane;
-        const float* sums_at = sums_of_lane;
+        uint32_t x_at = x_of_lane, sums_at = sums_of_lane;
         for (int step = 0; step < steps; step++) {
             wait_for_copies<STAGES - 2>();
             __syncwarp();
             if (load_tile < tiles) issue(free_at);
             commit_copies();
-            const uint8_t *low = ring + stage_at, *high = low + OCTET_STEP;
+            const uint8_t *low = shared + ring_of_warp + stage_at, *high = low + OCTET_STEP;
+            if constexpr (DECODES_ONCE<HEADER, NU, TOKENS>) {
+                const uint8_t* const unit = (lane & 8 ? high : low) + lane / 16 * UNIT;
+                of_columns[lane] = scales_and_offsets<HEADER>(unit + Codes::BYTES + lane % 8 * HEADER_BYTES, p.is_bf16);
+                __syncwarp();
+            }
 #pragma unroll
             for (int u = 0; u < NU; u++) {
                 const typename Codes::Lane codes[2] = {Codes::load(low + u * UNIT, lane), Codes::load(high + u * UNIT, lane)};
                 const int header = u * UNIT + Codes::BYTES + lane / 4 * HEADER_BYTES;
-                const float4 first = scales_and_offsets<HEADER>(low + header, p.is_bf16),
-                             second = scales_and_offsets<HEADER>(high + header, p.is_bf16);
+                const auto of_octet = [&](const uint8_t* octet, int index) {
+                    if constexpr (DECODES_ONCE<HEADER, NU, TOKENS>) return of_columns[u * 16 + index * 8 + lane / 4];
+                    else return scales_and_offsets<HEADER>(octet + header, p.is_bf16);
+                };
+                const float4 first = of_octet(low, 0), second = of_octet(high, 1);
                 uint32_t w[2][2][4];
 #pragma unroll
                 for (int half = 0; half < 2; half++) {
@@ -246,8 +260,8 @@ __device__ void gemv_quantized(const GemvQuantizedParams<T>& p) {
 #pragma unroll
                     for (int half = 0; half < 2; half++) {
                         const int fragment = (u * 2 + half) * EIGHTS + e;
-                        x[half] = x_at[fragment * X_LANES];
-                        const float* from = sums_at + fragment * 4 * SUM_FLOATS;
+                        x[half] = *reinterpret_cast<const uint4*>(shared + x_at + fragment * X_LANES * 16);
+                        const float* from = reinterpret_cast<const float*>(shared + sums_at) + fragment * 4 * SUM_FLOATS;
                         const float2 begin = *reinterpret_cast<const float2*>(from);
                         if (OFFSET) {
                             const float2 v = *reinterpret_cast<const float2*>(from + 2);
@@ -274,8 +288,8 @@ __device__ void gemv_quantized(const GemvQuantizedParams<T>& p) {
                     }
                 }
             }
-            x_at += FRAGMENTS * X_LANES;
-            sums_at += FRAGMENTS * 4 * SUM_FLOATS;
+            x_at += FRAGMENTS * X_LANES * 16;
+            sums_at += FRAGMENTS * 4 * SUM_FLOATS * 4;
             free_at = stage_at;
             stage_at = stage_at == (STAGES - 1) * STAGE ? 0 : stage_at + STAGE;
         }

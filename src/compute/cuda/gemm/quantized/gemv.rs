@@ -47,16 +47,23 @@ struct Variant {
     /// Units of k of a step.
     units: usize,
     stages: usize,
+    /// Memory of a warp for the decoded headers of a step, of up to 8 tokens.
+    columns_bytes: usize,
 }
 
 const fn variant(name: &'static str, has_offsets: bool, units: usize, stages: usize) -> Variant {
-    Variant { name, has_offsets, units, stages }
+    Variant { name, has_offsets, units, stages, columns_bytes: 0 }
+}
+
+/// With headers that one lane decodes for all.
+const fn decoded_once(name: &'static str, stages: usize) -> Variant {
+    Variant { columns_bytes: 512, ..variant(name, true, 2, stages) }
 }
 const VARIANTS: [Variant; 9] = [
     variant("four_halves", false, 4, 3),
-    variant("four_k_blocks", true, 2, 4),
+    decoded_once("four_k_blocks", 4),
     variant("four_words", true, 2, 3),
-    variant("five_k_blocks", true, 2, 3),
+    decoded_once("five_k_blocks", 3),
     variant("six_sixteenths", false, 2, 3),
     variant("eight_halves", false, 2, 3),
     variant("eight_words", true, 2, 3),
@@ -92,9 +99,10 @@ impl Variant {
     fn shared_bytes(&self, unit_bytes: usize, steps: usize, tokens: usize, warps: usize, batch: usize) -> usize {
         let (eights, x_bytes) = (tokens.div_ceil(8), if tokens == 1 { 64 } else { 512 });
         let sums_bytes = if self.has_offsets { 64 } else { 32 };
+        let columns = if tokens <= 8 { self.columns_bytes } else { 0 };
         let ring = self.stages * 2 * self.units * unit_bytes;
         let x = steps.div_ceil(warps) * 2 * self.units * eights * (x_bytes + sums_bytes);
-        warps * (ring + x + 2 * batch * tokens * COLUMNS * 4)
+        warps * (ring + columns + x + 2 * batch * tokens * COLUMNS * 4)
     }
 
     /// How `n` columns of `units` units each are cut for up to `tokens` tokens, for thread blocks with `shared_bytes` on each of `processors`.
