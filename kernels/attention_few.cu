@@ -49,8 +49,8 @@ __device__ inline float share_of(float highest, float top) {
 }
 
 // Grid [rows * kv_heads * cluster], clusters of neighbours, block [32 * WARPS]. Shared: the rings, [WARPS, stages, STAGE] numbers; queries, key
-// and value, [group + 2, D]; the parts of the warps, [WARPS, group, D] in f32 and [WARPS, group] pairs; those of a slice of the results that the
-// thread blocks store here, [cluster, group * D / cluster] and [cluster, group].
+// and value, [group + 2, D]; of the parts of the warps [WARPS, group] pairs; those of a slice of the results that the thread blocks store here,
+// [cluster, group * D / cluster] and [cluster, group]. The parts themselves, [group, D] in f32, lie in the ring of each warp when it is not read any more.
 template <class T, int D>
 __device__ void attention_few(const AttentionFewParams<T>& p) {
     using Rows = Tile<D>;
@@ -71,8 +71,8 @@ __device__ void attention_few(const AttentionFewParams<T>& p) {
     const DecodeRow at = p.rows[pair / p.kv_heads];
     T* ring = reinterpret_cast<T*>(shared) + warp * p.stages * STAGE;
     T* prepared = reinterpret_cast<T*>(shared) + WARPS * p.stages * STAGE;
-    float* merge = reinterpret_cast<float*>(prepared + (p.group + 2) * D);
-    float2* merge_sums = reinterpret_cast<float2*>(merge + WARPS * p.group * D);
+    const auto merge_of = [&](int warp) { return reinterpret_cast<float*>(reinterpret_cast<T*>(shared) + warp * p.stages * STAGE); };
+    float2* merge_sums = reinterpret_cast<float2*>(prepared + (p.group + 2) * D);
     float* parts = reinterpret_cast<float*>(merge_sums + WARPS * p.group);
     float2* part_sums = reinterpret_cast<float2*>(parts + p.group * D);
     const int slice = p.group * D / int(ranks);
@@ -242,7 +242,7 @@ __device__ void attention_few(const AttentionFewParams<T>& p) {
 #pragma unroll
         for (int lanes = 4; lanes < 32; lanes *= 2) sum[h] += __shfl_xor_sync(0xffffffffu, sum[h], lanes);
         if (head >= p.group) continue;
-        float* to = merge + (warp * p.group + head) * D + lane / 4;
+        float* to = merge_of(warp) + head * D + lane / 4;
 #pragma unroll
         for (int k = 0; k < STEPS; k++) {
             to[k * 16] = out[k][h];
@@ -263,7 +263,7 @@ __device__ void attention_few(const AttentionFewParams<T>& p) {
             const float2 of_warp = merge_sums[w * p.group + head];
             const float share = share_of(of_warp.x, top);
             total += of_warp.y * share;
-            add_share(value, *reinterpret_cast<const float4*>(merge + w * p.group * D + n), share);
+            add_share(value, *reinterpret_cast<const float4*>(merge_of(w) + n), share);
         }
         *reinterpret_cast<float4*>(in_cluster(parts, n / slice) + rank * slice + n % slice) = value;
         // The lanes of a head each tell some of the thread blocks.
