@@ -56,7 +56,7 @@ const DEEPSEEK_CODER: &[&str] = &["[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", r"[ä¸€-é
 
 const TABLE: &[Pre] = &[
     Pre {
-        names: &["llama-bpe", "llama3", "llama-v3", "lfm2"],
+        names: &["llama-bpe", "llama3", "llama-v3", "lfm2", "falcon3", "falcon-h1", "pixtral", "midm-2.0"],
         split: Split::Patterns(&[LLAMA3]),
         ignore_merges: true,
         add_bos: true,
@@ -64,18 +64,40 @@ const TABLE: &[Pre] = &[
     },
     Pre { names: &["dbrx", "smaug-bpe", "chatglm-bpe"], split: Split::Patterns(&[LLAMA3]), ..PLAIN },
     Pre { names: &["glm4"], split: Split::Patterns(&[LLAMA3]), ignore_merges: true, ..PLAIN },
-    Pre { names: &["qwen2", "deepseek-r1-qwen"], split: Split::Patterns(&[QWEN2]), nfc: true, ..PLAIN },
+    Pre {
+        names: &["qwen2", "deepseek-r1-qwen", "f2llmv2", "stablelm2"],
+        split: Split::Patterns(&[QWEN2]),
+        nfc: true,
+        ..PLAIN
+    },
     Pre { names: &["qwen35"], split: Split::Patterns(&[QWEN35]), nfc: true, ..PLAIN },
-    Pre { names: &["hunyuan"], split: Split::Patterns(&[QWEN2]), ..PLAIN },
-    Pre { names: &["gpt-4o"], split: Split::Patterns(&[GPT4O]), ..PLAIN },
+    Pre { names: &["hunyuan", "kormo", "megrez", "solar-open"], split: Split::Patterns(&[QWEN2]), ..PLAIN },
+    Pre { names: &["gpt-4o", "kanana2", "minimax-m2"], split: Split::Patterns(&[GPT4O]), ..PLAIN },
     Pre { names: &["tekken"], split: Split::Patterns(&[TEKKEN]), ignore_merges: true, add_bos: true, ..PLAIN },
     Pre { names: &["seed-coder"], split: Split::Patterns(&[SEED_CODER]), ..PLAIN },
-    Pre { names: &["hunyuan-dense", "deepseek-v3"], split: Split::Patterns(DEEPSEEK3), ..PLAIN },
+    Pre { names: &["hunyuan-dense", "deepseek-v3", "joyai-llm"], split: Split::Patterns(DEEPSEEK3), ..PLAIN },
     Pre { names: &["deepseek-llm"], split: Split::Patterns(DEEPSEEK_LLM), ..PLAIN },
     Pre { names: &["deepseek-coder"], split: Split::Patterns(DEEPSEEK_CODER), ..PLAIN },
-    Pre { names: &["gpt-2", "phi-2", "exaone4", "roberta-bpe"], ..PLAIN },
+    Pre {
+        names: &[
+            "gpt-2",
+            "phi-2",
+            "exaone4",
+            "roberta-bpe",
+            "a.x-4.0",
+            "gigachat",
+            "granite-docling",
+            "mellum",
+            "trillion",
+        ],
+        ..PLAIN
+    },
     Pre { names: &["olmo", "modern-bert"], nfc: true, ..PLAIN },
-    Pre { names: &["smollm", "starcoder", "refact", "exaone"], split: Split::DigitsGpt2, ..PLAIN },
+    Pre {
+        names: &["smollm", "starcoder", "refact", "exaone", "minerva-7b", "mellum2"],
+        split: Split::DigitsGpt2,
+        ..PLAIN
+    },
     Pre { names: &["command-r"], split: Split::DigitsGpt2, nfc: true, ..PLAIN },
 ];
 
@@ -124,6 +146,21 @@ mod tests {
         let names: Vec<&str> = TABLE.iter().flat_map(|pre| pre.names).copied().collect();
         assert_eq!(names.iter().collect::<HashSet<_>>().len(), names.len());
         assert!(names.iter().all(|name| Pre::find(Some(name)).is_ok()));
+    }
+
+    #[test]
+    fn models_that_share_a_tokenizer_split_alike() {
+        for (name, known, ignores_merges, adds_bos) in [
+            ("falcon-h1", "llama-bpe", true, true),
+            ("falcon3", "llama-bpe", true, true),
+            ("stablelm2", "qwen2", false, false),
+            ("solar-open", "hunyuan", false, false),
+            ("minimax-m2", "gpt-4o", false, false),
+        ] {
+            let [pre, known] = [name, known].map(|name| Pre::find(Some(name)).unwrap());
+            assert_eq!(pre.pre_tokenizer(), known.pre_tokenizer(), "{name}");
+            assert_eq!((pre.ignore_merges, pre.add_bos), (ignores_merges, adds_bos), "{name}");
+        }
     }
 
     #[test]
