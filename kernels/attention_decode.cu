@@ -17,7 +17,7 @@
 // them, and whoever writes its result adds its parts of them, in their order, and then its own. These kernels are SHARED; the others know
 // nothing of it.
 //
-// Where all rows of a pass bring one token, heads may come RAW, as the projections made them. Each warp then normalizes and rotates the queries
+// RAW kernels serve passes whose rows all bring one token: q/k norm and RoPE are fused. Each warp then normalizes and rotates the queries
 // in its registers. The warp that attends to a row's last key and value does so with the key, stores both in the cache, and puts them among
 // those that it copied from there: of these, none is younger than the pass.
 //

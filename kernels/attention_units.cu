@@ -6,7 +6,7 @@
 // `attention_hopper.cu` computes the same numbers for rows that bring several tokens, and `attention_few_units.cu` for few rows. A product of tensor
 // cores has the same bits in all: a chain of products of 16 in the order of k, into which a weight of 0 adds nothing.
 //
-// Memory-bound: reads each key and value once. Each warp is a worker of its own: the plan gives it a part of the line of units, row
+// Memory-bound: reads each key and value once. Warp-level stream-K: the plan gives each warp, a worker, a range of the units, row
 // after row, KV head after KV head. Keys, or values, of some tokens are a piece of a ring that the warp keeps full.
 //
 // A (row, KV head) that two workers share is a chain: the first merges its units and hands over, and the second merges its own behind them. So that
@@ -61,7 +61,7 @@ struct Part {
     bool skips;  // the one that it begins within, before what is between
 };
 
-// A place on the line of units.
+// A position in the sequence of all units.
 struct Cursor {
     uint32_t entry, kv_head, unit, left;  // units left of the run
     int run;

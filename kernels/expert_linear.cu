@@ -91,7 +91,7 @@ struct PlainRows {
 };
 
 // As `gemm_tiled`, whose rows of x and of `out` are those of the slots of a tile, and whose weights are those of the tile's expert. Of gated results a
-// tile has eight gates and their ups in turn, so that a lane has both.
+// tile has eight gates, then their ups, so that a lane has both.
 //
 // Grid [tiles at most, rows of weights of an expert / columns rounded up], block [32 * WM * WN], shared [STAGES * (tokens + columns) rows of 64 numbers].
 template <class T, int MT, int NT, int WM, int WN, int STAGES>

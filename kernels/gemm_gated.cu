@@ -3,7 +3,7 @@
 //
 // Bound by the tensor cores, and by power: the clock falls when a device reaches its power limit, and then every instruction and every
 // byte costs time. Tokens are the operand of 64 rows of a tensor-core product, one such operand for each of two warpgroups. ROWS rows of
-// weights are its columns: 8 of gate, then the same 8 of up, in turn, so that a thread holds a gate and its up. One warp copies boxes of x
+// weights are its columns: 8 of gate, then the same 8 of up, and so on, so that a thread holds a gate and its up. One warp copies boxes of x
 // and of weights into a ring in shared memory.
 //
 // A grid of one thread block per multiprocessor computes one tile after another. When the products of a tile have ended, a thread rounds

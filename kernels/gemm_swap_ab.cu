@@ -14,7 +14,7 @@
 // after another, by two warpgroups.
 //
 // Kernels for `Results::GATED` activate gates and multiply by up before they store (contract: src/compute/ops/gated_linear.rs). Their weights are
-// gate over up; the rows of a tile are 8 of gate, then the same 8 of up, in turn, so that a thread holds a gate and its up.
+// gate over up; the rows of a tile are 8 of gate, then the same 8 of up, and so on, so that a thread holds a gate and its up.
 //
 // Kernels for `Results::ADDED` add their sums to the residual stream (contract: src/compute/ops/linear_add_norm.rs). They store the stream, the
 // stream times the weights of the next norm, and sums of squares of the stream. The layer that reads its rows from there multiplies its own sums
@@ -48,7 +48,7 @@ __device__ inline void add_part(float (&total)[TOKENS / 2], float (&sum)[TOKENS 
     }
 }
 
-// Large token tiles, and all where parts of k are added up in turn, have equal numbers of tokens, and the boxes of x have as many rows: a box with many rows
+// Large token tiles, and all with sequential split-K, have equal numbers of tokens, and the boxes of x have as many rows: a box with many rows
 // beyond the last token is slow.
 //
 // Grid [tiles of tokens * split, tiles of columns], cluster [split], block [192], shared [BARRIER_BYTES + stages * STAGE

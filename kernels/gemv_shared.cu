@@ -1,8 +1,8 @@
 // A linear layer of up to 8 tokens whose weights fit into shared memory all at once. Contract: src/compute/ops/linear.rs, and src/compute/ops/gated_linear.rs
 // where GATED. Reference: src/compute/cpu/linear.
 //
-// Bound by latency. Each thread block asks for all its weights as soon as it starts, one bulk copy for each row, while the kernels before
-// are at work: when they have ended, nothing but x is missing. Which thread blocks share a multiprocessor: src/compute/cuda/gemm/gemv_shared.rs.
+// Bound by latency. Each thread block issues all its bulk copies of weights, one per row, before griddepcontrol.wait: when the kernels before
+// have ended, nothing but x is missing. Which thread blocks share a multiprocessor: src/compute/cuda/gemm/gemv_shared.rs.
 // Rows of weights are the operand of 16 rows of the tensor cores, tokens that of 8 columns, so that up to eight tokens have the same bits.
 //
 // Sums may be added to the stream, and rows of x may be those of the stream that are still to be divided: common/row_factors.cuh.

@@ -51,7 +51,7 @@ __device__ void each_logit(const Row<T>& row, F take) {
     });
 }
 
-// The key of a score that is so many standard deviations of the logits below the greatest: src/compute/cpu/sample/spread.rs.
+// The key of the top-n-sigma threshold, n standard deviations of the logits below the greatest one: src/compute/cpu/sample/spread.rs.
 template <class T>
 __device__ uint32_t cut_at_sigma(const Row<T>& row, const Sampling& s, float greatest) {
     constexpr float STEPS = 4096.0f, MOST = 2097151.0f;

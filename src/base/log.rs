@@ -1,4 +1,4 @@
-//! Messages for the host's log callback: a bounded queue, silent unless somebody listens.
+//! Messages for the host's log callback: a bounded queue, silent unless a callback is set.
 //!
 //! Any code may log. A message waits here until a thread that is inside a call of the C API hands it to the callback, so
 //! the host is never called from a thread it does not know.

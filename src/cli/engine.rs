@@ -490,7 +490,7 @@ impl Request {
         Ok(self)
     }
 
-    /// A benchmark's request: exactly so many tokens.
+    /// A benchmark's request: exactly `tokens` tokens.
     pub fn of_length(tokens: u32) -> Request {
         let mut request = Request::greedy();
         request.options.max_tokens = tokens;

@@ -159,7 +159,7 @@ mod tests {
         let both = [("RANK", "1"), ("WORLD_SIZE", "2"), ("SLURM_PROCID", "7"), ("SLURM_NTASKS", "9")];
         assert_eq!(found(&both).unwrap().unwrap().launcher, "torchrun");
         assert_eq!(found(&both[2..]).unwrap().unwrap().launcher, "Slurm");
-        // One of two variables is somebody else's.
+        // One of two variables alone may have been set by another program.
         assert_eq!(found(&both[1..]).unwrap().unwrap().launcher, "Slurm");
         assert_eq!(found(&[("RANK", "1")]), Ok(None));
     }

@@ -5,8 +5,8 @@ use std::fs;
 use std::io::{self, IsTerminal, Read};
 use std::path::{Path, PathBuf};
 
-/// The texts that a command line names, in this order: arguments, files, lines of files. None at all is the standard input, unless somebody
-/// would have to type it.
+/// The texts that a command line names, in this order: arguments, files, lines of files. None at all is the standard input, unless that is
+/// a terminal.
 pub fn collect(words: &[String], files: &[PathBuf], lines: &[PathBuf]) -> Result<Vec<String>, Failure> {
     let mut texts = Vec::new();
     for word in words {

@@ -168,7 +168,7 @@ mod tests {
             Err(Error::ExpertsTooLarge { asked: 0, fits: 3, layers: 4, needed: 105, room: 34 }) => (),
             other => panic!("{other:?}"),
         }
-        // Somebody else says what does not fit with all experts on the host.
+        // With all experts on the host, the check of the other weights says what does not fit.
         assert_eq!(layers(Some(0), &EXPERTS, 5, room(4)).unwrap(), 0);
         let refused = layers(Some(5), &EXPERTS, 5, room(1000)).unwrap_err().to_string();
         assert!(

@@ -200,7 +200,7 @@ pub enum Launching {
 /// How much memory the KV cache may take.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum KvBudget {
-    /// So many bytes.
+    /// This many bytes.
     Bytes(u64),
     /// What this share of the device's memory leaves after the weights, but no more than all sequences can use. On the CPU it
     /// is a share of the free memory; on a GPU of all of it, less what others hold.

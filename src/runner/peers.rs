@@ -28,7 +28,7 @@ pub const REASON_CHARS: usize = 400;
 /// How long whoever lost a stream waits for the reason, which may come on another one.
 const REASON_TIME: Duration = Duration::from_secs(1);
 
-/// Between two looks at whether somebody who waits for room in a stream has a reason to leave.
+/// How often a thread that waits for room in a stream checks whether it should give up.
 const CHECK: Duration = Duration::from_millis(20);
 
 /// Which process this is, and who computes where: the ranks of a process are consecutive, and all processes have as many.

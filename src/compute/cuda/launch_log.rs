@@ -3,7 +3,7 @@
 use os::lock::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// The names of the kernels that were launched on a stream, in their order, once somebody asks for them.
+/// The names of the kernels that were launched on a stream, in order, once recording is on.
 #[derive(Default)]
 pub struct LaunchLog {
     is_wanted: AtomicBool,
@@ -11,7 +11,7 @@ pub struct LaunchLog {
 }
 
 impl LaunchLog {
-    /// Notes a launch. Until somebody asks for them this is one load and one branch.
+    /// Records a launch. While recording is off this is one load and one branch.
     pub fn note(&self, name: &str) {
         if self.is_wanted.load(Relaxed) {
             self.names.lock().push(name.to_owned());

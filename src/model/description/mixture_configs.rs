@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-/// `layer_types`: of each kind so many layers, all together repeated.
+/// `layer_types`: the given number of layers of each kind, all together repeated.
 fn layers(pattern: &[(&str, usize)], repeats: usize) -> Value {
     json!(pattern.iter().flat_map(|&(kind, count)| vec![kind; count]).collect::<Vec<_>>().repeat(repeats))
 }

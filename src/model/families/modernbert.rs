@@ -56,7 +56,7 @@ const NAMES: Names = Names {
     ..LLAMA
 };
 
-/// Every so many layers one has no window.
+/// One layer of this many has no window.
 const INTERVAL: usize = 3;
 
 fn spec(fields: Fields) -> Result<DecoderSpec> {

@@ -57,7 +57,7 @@ pub const NAMES: Names = Names {
     ..LLAMA
 };
 
-/// Every so many layers have attention where the config does not say which.
+/// One layer of this many has attention where the config does not say which.
 const INTERVAL: usize = 4;
 
 fn spec(fields: Fields) -> Result<DecoderSpec> {

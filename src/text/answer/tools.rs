@@ -1,4 +1,4 @@
-//! The tools of a request, as JSON text that somebody sent, checked.
+//! The tools of a request, as JSON text from a client, checked.
 
 use base::error::{Error, Result};
 use base::limits;

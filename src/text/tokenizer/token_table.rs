@@ -33,7 +33,7 @@ pub(super) struct Streaming {
 pub(super) enum Beginning {
     /// It does not.
     Plain,
-    /// So many spaces are dropped from it, where the text begins with spaces.
+    /// This many spaces are dropped from it where the text begins with spaces.
     StripSpaces(u8),
     /// The first token is decoded by the crate.
     ByCrate,

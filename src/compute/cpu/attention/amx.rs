@@ -1,6 +1,6 @@
 //! Attention by AMX, for keys and values in bf16 and in int8, whose integers are exact in bf16.
 //!
-//! Queries and weights are f32, tiles are bf16: each number is taken apart into an upper part and what is left of it, which
+//! Queries and weights are f32, tiles are bf16: each number is split into an upper part and the remainder, which
 //! are multiplied one after the other. The two keep 16 bits, so that no more is lost than in the sums of f32.
 //!
 //! A tile of work is up to [`TILE_QUERIES`] queries in blocks of 16, as in `tile.rs`, and one block's scores are a tile for each

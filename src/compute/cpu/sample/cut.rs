@@ -48,7 +48,7 @@ impl Scores<'_> {
         self.cut(lanes, limit, Weight, |total| (f64::from(p) * total as f64).ceil() as u64)
     }
 
-    /// The key of a token so many standard deviations of the logits below the most probable one.
+    /// The key of the top-n-sigma threshold: `sigmas` standard deviations of the logits below the greatest one.
     #[inline(always)]
     pub fn cut_at_sigma<L: Lanes>(&self, lanes: L, sigmas: f32) -> Key {
         let mut spread = Spread::default();

@@ -227,7 +227,7 @@ fn withdrawn_blocks_are_neither_found_nor_taken_until_they_have_memory_again() {
     pool.release(&mut gone);
     let mut unused = pool.unused().unwrap();
     assert_eq!(unused.iter().filter(|&&unused| !unused).count(), 2);
-    // Somebody needs this one besides.
+    // This one is needed besides.
     unused[100] = false;
     pool.withdraw(&unused);
     assert_eq!((pool.free_blocks(), pool.used_blocks(), pool.counts().evictions), (1, 2, 2));

@@ -80,7 +80,7 @@ impl Thinking {
         is_over.then(|| self.limit.end[self.forced])
     }
 
-    /// Whether the token after so many awaited ones may be forced.
+    /// Whether the token after `awaited` awaited ones may be forced.
     pub fn may_be_over(&self, awaited: usize) -> bool {
         !self.is_endless && self.tokens as usize + awaited >= self.limit.tokens as usize
     }

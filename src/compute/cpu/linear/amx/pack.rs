@@ -15,7 +15,7 @@ const CHUNK_NUMBERS: usize = 16 << 10;
 pub enum Side {
     /// A tile is `[token][pair of k]`, of 16 tokens.
     Left,
-    /// A tile is `[pair of k][token]`, of so many tokens.
+    /// A tile is `[pair of k][token]`, of this many tokens.
     Right(usize),
 }
 

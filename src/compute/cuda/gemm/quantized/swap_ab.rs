@@ -144,7 +144,7 @@ impl Plan {
 
     /// The fastest of all, by what the busiest multiprocessor computes.
     ///
-    /// One H200, microseconds of 4 bits / 8 bits, cut into `split` with so many columns of a tile. 16 tokens: 6144 x 4096 with 128 columns in 4 parts
+    /// One H200, microseconds of 4 bits / 8 bits, cut into `split` parts, by columns of a tile. 16 tokens: 6144 x 4096 with 128 columns in 4 parts
     /// 9.6 / 11.0, 192 in 2 10.5 / 12.9; 4096 x 4096 with 128 in 7 7.9 / 9.8, 192 in 4 8.2 / 10.0; 24576 x 4096 with 192 in 1 22.6 / 29.8, 128 in 1
     /// 26.3 / 31.6; 4096 x 12288 with 128 in 7 15.8 / 18.2, 192 in 5 16.8 / 19.7. 64 tokens: 6144 x 4096 with 192 in 3 14.7 / 15.6, 128 in 2
     /// 15.2 / 16.2; 4096 x 12288 with 192 in 5 22.4 / 24.2, in 4 24.8 / 26.5; 28672 x 4096 with 128 in 1 47 / 54, 192 in 1 58 / 69.

@@ -124,7 +124,7 @@ pub fn plan(gemm: &Gemm, gpu: Facts) -> Launch {
 
 /// The kernels of `gemm_swap_ab.cu` for these layers alone.
 pub struct Kernels {
-    /// Those that add up parts of k in turn, for all tiles.
+    /// Sequential split-K, for all tiles.
     pub in_turn: Vec<Kernel>,
     /// For [`LARGE_TOKENS`].
     large: [Kernel; 2],
