@@ -6,7 +6,8 @@
 //! by backtracking, a million steps for each match, and they are refused.
 //!
 //! The proof: each alternative is a few single characters, then runs of a class of characters. When an alternative fails
-//! after a run, an alternative that takes the whole run stands beside it.
+//! after a run, an alternative that takes the whole run stands beside it. At its end, an alternative may have a run of pieces, such
+//! as words with spaces between them: behind its first piece it cannot fail, and it looks a few characters ahead.
 
 use base::contain::contain;
 use base::limits::PATTERN_BYTES;
@@ -155,6 +156,13 @@ fn run(alternative: &Expr) -> Option<Run<'_>> {
                     Some(_) => {}
                 }
             }
+            Expr::Repeat { child, lo, hi, greedy: true }
+                if *hi == usize::MAX && at + 1 == parts.len() && is_piece(child) =>
+            {
+                if found.class.is_some() && *lo > 0 {
+                    found.fails = Fails::Sometimes;
+                }
+            }
             // `\s+(?!\S)` gives back one character at most.
             Expr::LookAround(child, LookAround::LookAheadNeg)
                 if at > 0 && is_run_of_spaces(&parts[at - 1]) && is_class(child, r"\S") => {}
@@ -169,6 +177,22 @@ fn run(alternative: &Expr) -> Option<Run<'_>> {
     }
     // Without a run, what is looked at is as short as the alternative.
     (!looks_around || found.class.is_none()).then_some(found)
+}
+
+/// Whether it is a few characters, and behind them only runs that may be missing: of a class, or of such pieces.
+fn is_piece(expr: &Expr) -> bool {
+    match expr {
+        Expr::Group(child) => is_piece(child),
+        Expr::Concat(parts) => {
+            let (first, runs) = parts.split_at(parts.iter().take_while(|part| is_short(part)).count());
+            first.iter().map(shortest).sum::<usize>() > 0 && runs.iter().all(may_be_missing)
+        }
+        _ => false,
+    }
+}
+
+fn may_be_missing(expr: &Expr) -> bool {
+    matches!(expr, Expr::Repeat { child, lo: 0, hi: usize::MAX, greedy: true } if is_character(child) || is_piece(child))
 }
 
 /// Whether it matches some characters and no run.
@@ -209,6 +233,7 @@ mod tests {
 
     const DEEPSEEK_3: &str = r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"##;
     const SEED: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+";
+    const K_EXAONE: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+";
     const POSSESSIVE: &str =
         r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+";
 
@@ -221,6 +246,8 @@ mod tests {
             DEEPSEEK_3,
             SEED,
             POSSESSIVE,
+            K_EXAONE,
+            "(?:ab)+",
             r"\s+",
             " {2,}",
             r"\p{N}{1,3}",
@@ -237,7 +264,7 @@ mod tests {
 
     #[test]
     fn patterns_that_look_far_and_take_little_are_for_short_texts() {
-        for pattern in ["a*b|a", "(a+)+b", "(a|a)*b", ".*?b", "(?:ab)*c|a"] {
+        for pattern in ["a*b|a", "(a+)+b", "(a|a)*b", ".*?b", "(?:ab)*c|a", "(?:a a*)+b|a", "a*(?: a)+|a", "(?:a+ )+"] {
             assert_eq!(read(pattern).unwrap().speed, Speed::Unknown, "{pattern}");
         }
     }

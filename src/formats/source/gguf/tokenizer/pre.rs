@@ -38,6 +38,7 @@ const GPT4O: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\
 const TEKKEN: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 const SEED_CODER: &str =
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+";
+const K_EXAONE: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+";
 const DEEPSEEK3: &[&str] = &[
     r"\p{N}{1,3}",
     "[一-龥぀-ゟ゠-ヿ]+",
@@ -75,6 +76,7 @@ const TABLE: &[Pre] = &[
     Pre { names: &["gpt-4o", "kanana2", "minimax-m2"], split: Split::Patterns(&[GPT4O]), ..PLAIN },
     Pre { names: &["tekken"], split: Split::Patterns(&[TEKKEN]), ignore_merges: true, add_bos: true, ..PLAIN },
     Pre { names: &["seed-coder"], split: Split::Patterns(&[SEED_CODER]), ..PLAIN },
+    Pre { names: &["exaone-moe"], split: Split::Patterns(&[K_EXAONE]), ..PLAIN },
     Pre { names: &["hunyuan-dense", "deepseek-v3", "joyai-llm"], split: Split::Patterns(DEEPSEEK3), ..PLAIN },
     Pre { names: &["deepseek-llm"], split: Split::Patterns(DEEPSEEK_LLM), ..PLAIN },
     Pre { names: &["deepseek-coder"], split: Split::Patterns(DEEPSEEK_CODER), ..PLAIN },
