@@ -163,10 +163,7 @@ struct QuantizedRows {
             if constexpr (HAS_TABLE || HAS_SIXTEENTHS) {
                 multiply_rows<T>(sum, rows[0], rows[1], v);
             } else {
-                if (Scaled::CROSSED) {
-                    v = Eight{{__byte_perm(v.pair[0], v.pair[1], 0x5410), __byte_perm(v.pair[0], v.pair[1], 0x7632),
-                               __byte_perm(v.pair[2], v.pair[3], 0x5410), __byte_perm(v.pair[2], v.pair[3], 0x7632)}};
-                }
+                if (Scaled::CROSSED) v = crossed(v);
                 // Of the tokens of a lane; each row of `x_sums` is the same.
                 constexpr uint32_t ONE = IS_BF16<T> ? 0x3f803f80u : 0x3c003c00u;
                 constexpr Eight ONES = {{ONE, ONE, ONE, ONE}};
@@ -214,12 +211,10 @@ struct TiledCodes {
     using Column = uint4;
     typename Scaled::template Held<T> held{};
 
-    static __device__ inline uint32_t twice(float v) { return narrow2<T>(v, v); }
-
     static __device__ inline Column column(const float4& s) {
         constexpr float UNIT = 1.0f / TWO_TO_24, FACTOR = UNIT / Scaled::template factor<T>;
-        if (HAS_SIXTEENTHS) return make_uint4(twice(s.x * FACTOR), twice(s.y * FACTOR), twice(s.z * FACTOR), twice(s.w * FACTOR));
-        return make_uint4(twice(s.x * FACTOR), twice(fmaf(s.x, Scaled::ZERO * UNIT, s.y)), twice(s.z * FACTOR), twice(fmaf(s.z, Scaled::ZERO * UNIT, s.w)));
+        if (HAS_SIXTEENTHS) return make_uint4(twice<T>(s.x * FACTOR), twice<T>(s.y * FACTOR), twice<T>(s.z * FACTOR), twice<T>(s.w * FACTOR));
+        return make_uint4(twice<T>(s.x * FACTOR), twice<T>(fmaf(s.x, Scaled::ZERO * UNIT, s.y)), twice<T>(s.z * FACTOR), twice<T>(fmaf(s.z, Scaled::ZERO * UNIT, s.w)));
     }
 
     __device__ inline Eight numbers(const QuantizedWeights&, const typename Codes::Lane& codes, const Column& c, int lane, int half) const {
@@ -228,14 +223,10 @@ struct TiledCodes {
         const uint32_t first = half == 0 ? c.x : c.z, second = half == 0 ? c.y : c.w, scale = HAS_SIXTEENTHS && (lane & 2) ? second : first;
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            const uint32_t centred = OVER_ZERO == 0 ? w.pair[i] : add_pair<T>(w.pair[i], twice(-OVER_ZERO));
+            const uint32_t centred = OVER_ZERO == 0 ? w.pair[i] : add_pair<T>(w.pair[i], twice<T>(-OVER_ZERO));
             w.pair[i] = HAS_OFFSET ? fma_pair<T>(centred, scale, second) : mul_pair<T>(centred, scale);
         }
-        if (Scaled::CROSSED) {
-            w = Eight{{__byte_perm(w.pair[0], w.pair[1], 0x5410), __byte_perm(w.pair[0], w.pair[1], 0x7632),
-                       __byte_perm(w.pair[2], w.pair[3], 0x5410), __byte_perm(w.pair[2], w.pair[3], 0x7632)}};
-        }
-        return w;
+        return Scaled::CROSSED ? crossed(w) : w;
     }
 };
 // Numbers of a table are scaled in f32.

@@ -52,10 +52,7 @@ __device__ inline void arrange(Eight (&x)[4], bool is_crossed) {
 #pragma unroll
     for (int c = 0; c < 4; c++) {
         const Eight v = x[c];
-        if (is_crossed) {
-            x[c] = Eight{{__byte_perm(v.pair[0], v.pair[1], 0x5410), __byte_perm(v.pair[0], v.pair[1], 0x7632),
-                          __byte_perm(v.pair[2], v.pair[3], 0x5410), __byte_perm(v.pair[2], v.pair[3], 0x7632)}};
-        }
+        if (is_crossed) x[c] = crossed(v);
     }
     const Eight v[4] = {x[0], x[1], x[2], x[3]};
 #pragma unroll

@@ -196,12 +196,8 @@ __device__ void gemv_quantized(const GemvQuantizedParams<T>& p) {
                     to[0] = too_much * sum * Codes::template factor<T>;
                     if (OFFSET) to[2] = sum;
                 }
-                uint4 pairs = make_uint4(v.pair[0], v.pair[1], v.pair[2], v.pair[3]);
-                if (Codes::CROSSED) {
-                    pairs = make_uint4(__byte_perm(v.pair[0], v.pair[1], 0x5410), __byte_perm(v.pair[0], v.pair[1], 0x7632),
-                                       __byte_perm(v.pair[2], v.pair[3], 0x5410), __byte_perm(v.pair[2], v.pair[3], 0x7632));
-                }
-                if (lane < X_LANES) x_fragments[fragment * X_LANES + lane] = pairs;
+                const Eight pairs = Codes::CROSSED ? crossed(v) : v;
+                if (lane < X_LANES) x_fragments[fragment * X_LANES + lane] = make_uint4(pairs.pair[0], pairs.pair[1], pairs.pair[2], pairs.pair[3]);
             }
         }
     }

@@ -63,6 +63,17 @@ __device__ inline uint32_t add_pair<f16>(uint32_t a, uint32_t b) {
     return fma_pair<f16>(a, 0x3c003c00u, b);
 }
 
+// Two equal numbers.
+template <class T>
+__device__ inline uint32_t twice(float v) {
+    return narrow2<T>(v, v);
+}
+// The pairs (0, 1), (2, 3), (4, 5), (6, 7) as (0, 2), (1, 3), (4, 6), (5, 7), and back.
+__device__ inline Eight crossed(const Eight& v) {
+    return Eight{{__byte_perm(v.pair[0], v.pair[1], 0x5410), __byte_perm(v.pair[0], v.pair[1], 0x7632), __byte_perm(v.pair[2], v.pair[3], 0x5410),
+                  __byte_perm(v.pair[2], v.pair[3], 0x7632)}};
+}
+
 template <class T>
 constexpr bool IS_BF16 = false;
 template <>
@@ -191,47 +202,43 @@ struct WeightsOfColumn {
     uint32_t centre;              // is added to `over + code`
     uint32_t scale[2], offset[2];  // of the first and second 32 numbers
 
-    static __device__ inline uint32_t twice(float v) {
-        return narrow2<T>(v, v);
-    }
-
     __device__ inline void load(const uint8_t* header, int lane, [[maybe_unused]] bool is_bf16) {
         constexpr float FACTOR = 1.0f / Codes::template factor<T>;
         const uint32_t first = *reinterpret_cast<const uint32_t*>(header);
         const uint32_t second = HEADER_BYTES == 8 ? *reinterpret_cast<const uint32_t*>(header + 4) : 0;
-        if (!HAS_ZERO) centre = twice(-OVER_ZERO);
+        if (!HAS_ZERO) centre = twice<T>(-OVER_ZERO);
         if constexpr (HEADER == HALVES) {
             if constexpr (IS_BF16<T>) {
                 const float2 d = widen2<f16>(first);
-                scale[0] = twice(d.x), scale[1] = twice(d.y);
+                scale[0] = twice<T>(d.x), scale[1] = twice<T>(d.y);
             } else {
                 scale[0] = __byte_perm(first, 0, 0x1010), scale[1] = __byte_perm(first, 0, 0x3232);
             }
         } else if constexpr (HEADER == HALVES_MIN) {
             const float2 a = widen2<f16>(first), b = widen2<f16>(second);
-            scale[0] = twice(a.x), scale[1] = twice(b.x);
-            offset[0] = twice(fmaf(a.x, Codes::ZERO, a.y)), offset[1] = twice(fmaf(b.x, Codes::ZERO, b.y));
+            scale[0] = twice<T>(a.x), scale[1] = twice<T>(b.x);
+            offset[0] = twice<T>(fmaf(a.x, Codes::ZERO, a.y)), offset[1] = twice<T>(fmaf(b.x, Codes::ZERO, b.y));
         } else if constexpr (HEADER == K_BLOCKS) {
             const float2 d = widen2<f16>(first), s = widen2<f16>(__byte_perm(second, 0, 0x4240)), e = widen2<f16>(__byte_perm(second, 0, 0x4341));
             const float d_scaled = d.x * TWO_TO_24, e_scaled = d.y * -TWO_TO_24, s0 = d_scaled * s.x, s1 = d_scaled * s.y;
-            scale[0] = twice(s0), scale[1] = twice(s1);
-            offset[0] = twice(fmaf(s0, Codes::ZERO, e_scaled * e.x)), offset[1] = twice(fmaf(s1, Codes::ZERO, e_scaled * e.y));
+            scale[0] = twice<T>(s0), scale[1] = twice<T>(s1);
+            offset[0] = twice<T>(fmaf(s0, Codes::ZERO, e_scaled * e.x)), offset[1] = twice<T>(fmaf(s1, Codes::ZERO, e_scaled * e.y));
         } else if constexpr (HEADER == SIXTEENTHS) {
             const float d = half_at(first, 0);
             // A byte as a signed number: 2^23 + 128 + it.
             const uint32_t flipped = second ^ 0x80808080u, at = lane >> 1 & 1;
-            scale[0] = twice(d * (__uint_as_float(__byte_perm(flipped, 0x4b000000u, 0x7650 + at)) - 8388736.0f));
-            scale[1] = twice(d * (__uint_as_float(__byte_perm(flipped, 0x4b000000u, 0x7652 + at)) - 8388736.0f));
+            scale[0] = twice<T>(d * (__uint_as_float(__byte_perm(flipped, 0x4b000000u, 0x7650 + at)) - 8388736.0f));
+            scale[1] = twice<T>(d * (__uint_as_float(__byte_perm(flipped, 0x4b000000u, 0x7652 + at)) - 8388736.0f));
         } else if constexpr (HEADER == WORDS) {
-            scale[0] = scale[1] = twice(scale_of_word(first, is_bf16) * FACTOR);
+            scale[0] = scale[1] = twice<T>(scale_of_word(first, is_bf16) * FACTOR);
             if constexpr (HAS_ZERO && OVER_ZERO == 0) {
-                centre = twice(Codes::ZERO - static_cast<float>(first >> 16 & 255));
+                centre = twice<T>(Codes::ZERO - static_cast<float>(first >> 16 & 255));
             } else if constexpr (HAS_ZERO) {
                 // -(128 + zero) or -(1024 + zero)
                 centre = __byte_perm(first, 0, 0x4242) | OVER_BITS<T> | 0x80008000u;
             }
         } else {
-            scale[0] = twice(__uint_as_float(first) * FACTOR), scale[1] = twice(__uint_as_float(second) * FACTOR);
+            scale[0] = twice<T>(__uint_as_float(first) * FACTOR), scale[1] = twice<T>(__uint_as_float(second) * FACTOR);
         }
     }
 

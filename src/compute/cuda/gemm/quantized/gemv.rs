@@ -47,7 +47,7 @@ struct Variant {
     /// Units of k of a step.
     units: usize,
     stages: usize,
-    /// Memory of a warp for the decoded headers of a step, of up to 8 tokens.
+    /// Memory of a warp for the decoded headers of a step, of up to 8 tokens: `DECODES_ONCE` in the kernel.
     columns_bytes: usize,
 }
 
